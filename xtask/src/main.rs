@@ -55,6 +55,8 @@ enum Command {
     /// client revision and server.
     Conformance(conformance::ConformanceOptions),
     /// Build the release binary and measure it. Never fails because of a time.
+    ///
+    /// `gateway` and `counts` fail if instructions or allocations of a call rise by more than 10 %.
     Bench {
         /// The benchmark to run [default: all of them].
         name: Option<bench::BenchmarkName>,

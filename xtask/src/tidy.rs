@@ -29,18 +29,30 @@ struct CrateRule {
 /// A new dependency between crates is a design change, with its own commit.
 const CRATES: &[CrateRule] = &[
     CrateRule { name: "toolgate-types", may_use: &[] },
+    CrateRule { name: "toolgate-http", may_use: &[] },
     CrateRule { name: "toolgate-json", may_use: &[] },
+    CrateRule { name: "toolgate-state", may_use: &[] },
     CrateRule { name: "toolgate-redact", may_use: &["toolgate-types"] },
     CrateRule { name: "toolgate-policy", may_use: &["toolgate-types", "toolgate-json"] },
-    CrateRule { name: "toolgate-mcp", may_use: &["toolgate-types", "toolgate-json"] },
+    CrateRule { name: "toolgate-mcp", may_use: &["toolgate-types", "toolgate-http", "toolgate-json"] },
     CrateRule { name: "toolgate-search", may_use: &[] },
-    CrateRule { name: "toolgate-audit", may_use: &["toolgate-types", "toolgate-json", "toolgate-redact"] },
-    CrateRule { name: "toolgate-store", may_use: &["toolgate-types"] },
+    CrateRule {
+        name: "toolgate-audit",
+        may_use: &["toolgate-types", "toolgate-json", "toolgate-redact", "toolgate-state"],
+    },
+    CrateRule { name: "toolgate-store", may_use: &["toolgate-types", "toolgate-state"] },
     CrateRule { name: "toolgate-sdk-macros", may_use: &[] },
     CrateRule { name: "toolgate-sdk", may_use: &["toolgate-types", "toolgate-mcp", "toolgate-sdk-macros"] },
     CrateRule {
         name: "toolgate-upstream",
-        may_use: &["toolgate-types", "toolgate-json", "toolgate-redact", "toolgate-policy", "toolgate-mcp"],
+        may_use: &[
+            "toolgate-types",
+            "toolgate-json",
+            "toolgate-redact",
+            "toolgate-policy",
+            "toolgate-mcp",
+            "toolgate-state",
+        ],
     },
     CrateRule {
         name: "toolgate-runtime",
@@ -52,6 +64,7 @@ const CRATES: &[CrateRule] = &[
             "toolgate-search",
             "toolgate-audit",
             "toolgate-upstream",
+            "toolgate-state",
         ],
     },
     CrateRule {
@@ -63,6 +76,7 @@ const CRATES: &[CrateRule] = &[
             "toolgate-store",
             "toolgate-upstream",
             "toolgate-runtime",
+            "toolgate-state",
         ],
     },
     CrateRule {
@@ -76,18 +90,21 @@ const CRATES: &[CrateRule] = &[
             "toolgate-audit",
             "toolgate-runtime",
             "toolgate-config",
+            "toolgate-state",
         ],
     },
     CrateRule {
         name: "toolgate-server",
         may_use: &[
             "toolgate-types",
+            "toolgate-http",
             "toolgate-json",
             "toolgate-mcp",
             "toolgate-search",
             "toolgate-audit",
             "toolgate-store",
             "toolgate-runtime",
+            "toolgate-state",
         ],
     },
     CrateRule {
@@ -105,6 +122,7 @@ const CRATES: &[CrateRule] = &[
             "toolgate-config",
             "toolgate-agent",
             "toolgate-server",
+            "toolgate-state",
         ],
     },
     CrateRule {
@@ -121,6 +139,7 @@ const CRATES: &[CrateRule] = &[
             "toolgate-config",
             "toolgate-agent",
             "toolgate-app",
+            "toolgate-state",
         ],
     },
     CrateRule { name: "cards", may_use: &["toolgate-sdk"] },

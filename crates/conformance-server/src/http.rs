@@ -57,7 +57,9 @@ impl HttpEndpoint {
 
     pub(crate) async fn chain(url: &str) -> Result<Self, Box<dyn std::error::Error>> {
         let (other, chain) = chain::connect(url).await?;
-        let config = StreamableHttpServerConfig::default();
+        // The fastest configuration: no sessions, and responses without an event stream.
+        let config =
+            StreamableHttpServerConfig::default().with_legacy_session_mode(false).with_json_response(true);
         let service = StreamableHttpService::new(move || Ok(chain.clone()), Arc::default(), config);
         Ok(Self::Chain { service: Box::new(service), _other: other })
     }

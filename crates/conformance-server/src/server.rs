@@ -43,6 +43,8 @@ pub(crate) struct SharedState {
     pub(crate) more_prompts: AtomicBool,
     /// Feeds the streams of `subscriptions/listen`.
     changes: broadcast::Sender<ServerChange>,
+    /// Receivers of accepted subscriptions that are not listened to yet.
+    receivers: Mutex<Vec<broadcast::Receiver<ServerChange>>>,
     /// Clients of the older revisions, which are notified without a subscription.
     sessions: Mutex<Vec<(Peer<RoleServer>, Arc<SessionState>)>>,
 }
@@ -71,6 +73,7 @@ impl FixtureServer {
             more_tools: AtomicBool::new(false),
             more_prompts: AtomicBool::new(false),
             changes: broadcast::channel(16).0,
+            receivers: Mutex::default(),
             sessions: Mutex::default(),
         };
         Self { era, shared: Arc::new(shared), session: Arc::default() }
@@ -236,11 +239,15 @@ impl ServerHandler for FixtureServer {
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        // Before the acknowledgement: a client may cause a change as soon as it has that, before `listen` runs.
+        let changes = self.shared.changes.subscribe();
+        self.shared.receivers.lock().expect("the lock is not poisoned").push(changes);
         Some(requested.clone())
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let mut changes = self.shared.changes.subscribe();
+        let prepared = self.shared.receivers.lock().expect("the lock is not poisoned").pop();
+        let mut changes = prepared.unwrap_or_else(|| self.shared.changes.subscribe());
         loop {
             let change = tokio::select! {
                 () = context.cancelled() => return Ok(()),

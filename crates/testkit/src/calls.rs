@@ -34,9 +34,11 @@ pub(crate) fn call(message: &Value, line: &str) {
             });
         }
         "never" => {}
-        // Sends progress, then answers once a file of this name exists, so that the test decides when.
+        // Sends progress, then answers or, with `fails`, reports an error once a file of this name exists, so that the
+        // test decides when. The answer is padded to `bytes`.
         "until" => {
             let id = id.clone();
+            let fails = arguments["fails"] == true;
             let token = &message["params"]["_meta"]["progressToken"];
             for step in 0..arguments["steps"].as_u64().unwrap_or(0) {
                 let params = json!({ "progressToken": token, "progress": step });
@@ -44,17 +46,17 @@ pub(crate) fn call(message: &Value, line: &str) {
                     json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
                 write_stdout(format!("{progress}\n").as_bytes());
             }
+            let padding =
+                arguments["bytes"].as_u64().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
             spawn(move || {
                 while !std::path::Path::new(&text).exists() {
                     sleep(POLL_INTERVAL);
                 }
-                answer(&id, "there it is");
+                let text = format!("{:.<padding$}", "there it is");
+                if fails { answer_error(&id, "it failed") } else { answer(&id, &text) }
             });
         }
-        "is-error" => {
-            let result = json!({ "isError": true, "content": [{ "type": "text", "text": text }] });
-            write_stdout(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "result": result })).as_bytes());
-        }
+        "is-error" => answer_error(id, &text),
         // The arguments as received, byte for byte.
         "verbatim" => answer_structured(id, &raw_member(line, &["params", "arguments"])),
         // The given text as structured content, whether it is JSON or not.
@@ -87,6 +89,11 @@ fn raw_member(text: &str, path: &[&str]) -> String {
     let Some((key, rest)) = path.split_first() else { return text.to_owned() };
     let members: HashMap<&str, &RawValue> = serde_json::from_str(text).unwrap_or_default();
     members.get(key).map(|value| raw_member(value.get(), rest)).unwrap_or_default()
+}
+
+fn answer_error(id: &Value, text: &str) {
+    let result = json!({ "isError": true, "content": [{ "type": "text", "text": text }] });
+    write_stdout(format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "result": result })).as_bytes());
 }
 
 fn answer(id: &Value, text: &str) {

@@ -3,7 +3,8 @@
 //! Prints its port and serves until it is killed: Streamable HTTP at `/mcp`, HTTP+SSE of the first revision at `/sse`,
 //! a WebSocket at `/ws`. Uses the standard library with a thread per connection, so that a mode controls every byte
 //! sent. Keys: `port=` (default: any free one); `era=modern`; `tools=` (a file with a list of tools); `session=` (ID of
-//! the session that a handshake begins); `status=` and `to=` (a port) for redirects; `name=` for encodings; `cert=`,
+//! the session that a handshake begins); `lost=` (status for requests with another session ID); `status=`,
+//! `retry-after=`, `on=all` and `to=` (a port) for error statuses and redirects; `code=` for JSON-RPC errors; `name=` for encodings; `cert=`,
 //! `key=` and `client-ca=` (files) for TLS.
 
 mod connection;
@@ -30,6 +31,8 @@ struct HttpServer {
     tools: Option<Value>,
     /// ID of the session that a handshake begins.
     session: Option<String>,
+    /// Status for requests with another session ID.
+    lost: Option<u16>,
     tls: Option<Arc<rustls::ServerConfig>>,
     /// Event stream of the first revision, opened last: responses go there.
     events: Mutex<Option<Sender<String>>>,
@@ -51,6 +54,7 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
             serde_json::from_str(&text).expect("it is JSON")
         }),
         session: keys.get("session").map(|&id| id.to_owned()),
+        lost: keys.get("lost").and_then(|status| status.parse().ok()),
         tls: tls::config(&keys),
         events: Mutex::default(),
         open_questions: Mutex::default(),

@@ -28,6 +28,16 @@ enum ServerMode {
     Good,
     /// Reads and never answers.
     Silent,
+    /// Offers two thousand new tools in every list, and reports a change after each.
+    FreshNames,
+    /// Sends five thousand log messages after its list of tools.
+    Chatty,
+    /// Never answers `tools/list`.
+    SilentTools,
+    /// Never answers the lists of prompts and resources.
+    SilentPrompts,
+    /// Fails the lists of prompts and resources.
+    FailingPrompts,
     /// Ignores unknown methods, but answers the handshake.
     Deaf,
     /// Exits when a client tries the newest revision.
@@ -46,6 +56,8 @@ enum ServerMode {
     Huge,
     /// Offers tools with hidden characters, without a schema, and with invalid names.
     Poisoned,
+    /// Adds terminal escapes and a forged line to every string: names, descriptions, texts, errors.
+    Escapes,
     /// Offers no tools.
     Empty,
     /// Offers a hundred tools on many pages.
@@ -65,6 +77,11 @@ impl ServerMode {
         Some(match name {
             "good" => Self::Good,
             "silent" => Self::Silent,
+            "fresh-names" => Self::FreshNames,
+            "chatty" => Self::Chatty,
+            "silent-tools" => Self::SilentTools,
+            "silent-prompts" => Self::SilentPrompts,
+            "failing-prompts" => Self::FailingPrompts,
             "deaf" => Self::Deaf,
             "shy" => Self::Shy,
             "noisy" => Self::Noisy,
@@ -74,6 +91,7 @@ impl ServerMode {
             "flood" => Self::Flood,
             "huge" => Self::Huge,
             "poisoned" => Self::Poisoned,
+            "escapes" => Self::Escapes,
             "empty" => Self::Empty,
             "pages" => Self::Pages,
             "stubborn" => Self::Stubborn,
@@ -124,7 +142,31 @@ fn main() -> ExitCode {
                 send_response(mode, &message["id"], Ok(discover_result()))
             }
             (ServerMode::Silent, _) | (_, None) => {}
-            (ServerMode::Deaf, Some("server/discover")) => {}
+            (ServerMode::Deaf, Some("server/discover"))
+            | (ServerMode::SilentTools, Some("tools/list"))
+            | (
+                ServerMode::SilentPrompts,
+                Some("prompts/list" | "resources/list" | "resources/templates/list"),
+            ) => {}
+            (ServerMode::FreshNames, Some("tools/list")) => {
+                let id = message["id"].as_i64().unwrap_or(0);
+                let description = "What it does is not important. ".repeat(10);
+                let tools: Vec<_> = (0..2_000).map(|n| tool(&format!("t{id}x{n}"), &description)).collect();
+                send_response(mode, &message["id"], Ok(json!({ "tools": tools })));
+                write_stdout(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n");
+            }
+            (ServerMode::Chatty, Some("tools/list")) => {
+                send_response(mode, &message["id"], Ok(tools(mode, &message["params"])));
+                for n in 0..5_000 {
+                    let params = json!({ "level": "error", "data": format!("disk {n} is on fire") });
+                    let line =
+                        json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params });
+                    write_stdout(format!("{line}\n").as_bytes());
+                }
+            }
+            (ServerMode::FailingPrompts, Some("prompts/list" | "resources/list")) => {
+                send_response(mode, &message["id"], Err((-32603, "no such table: prompts".to_owned())));
+            }
             (ServerMode::Shy, Some("server/discover")) => return ExitCode::from(1),
             (ServerMode::Dies, Some("tools/call")) => {
                 print_error("out of memory, or so");
@@ -188,7 +230,35 @@ fn capabilities(mode: ServerMode) -> Value {
     capabilities
 }
 
+/// Clears the screen, sets the title, colours (8-bit), reverses the text, overwrites the line, conceals, writes in black,
+/// and forges a line.
+const ESCAPES: &str =
+    "\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\r\u{8}\u{1b}[8m\u{1b}[30m\nFORGED by a server\u{1b}[30m";
+
+/// Adds escapes to every string below a key that is shown.
+fn add_escapes(value: &mut Value, is_shown: bool) {
+    match value {
+        Value::String(text) if is_shown => text.push_str(ESCAPES),
+        Value::Array(items) => items.iter_mut().for_each(|item| add_escapes(item, is_shown)),
+        Value::Object(entries) => entries.iter_mut().for_each(|(key, value)| {
+            let names = ["name", "title", "description", "text", "uri", "version", "instructions"];
+            add_escapes(value, names.contains(&key.as_str()));
+        }),
+        _ => {}
+    }
+}
+
 fn handle_request(mode: ServerMode, method: &str, params: &Value) -> Result<Value, (i64, String)> {
+    if mode != ServerMode::Escapes {
+        return plain_response(mode, method, params);
+    }
+    let _ = writeln!(std::io::stderr(), "the server writes {ESCAPES}");
+    let mut result = plain_response(mode, method, params).map_err(|(code, text)| (code, text + ESCAPES))?;
+    add_escapes(&mut result, false);
+    Ok(result)
+}
+
+fn plain_response(mode: ServerMode, method: &str, params: &Value) -> Result<Value, (i64, String)> {
     match method {
         "initialize" => Ok(json!({
             "protocolVersion": params["protocolVersion"],
@@ -210,6 +280,7 @@ fn handle_request(mode: ServerMode, method: &str, params: &Value) -> Result<Valu
             Ok(json!({ "resourceTemplates": [{ "uriTemplate": "test://{id}", "name": "any" }] }))
         }
         "resources/read" => Ok(json!({ "contents": [{ "uri": params["uri"], "text": "the content" }] })),
+        "resources/subscribe" | "resources/unsubscribe" => Ok(json!({})),
         _ => Err((-32601, format!("method {method} is not known"))),
     }
 }
@@ -260,7 +331,8 @@ fn sampling_params(arguments: &Value) -> Value {
 fn elicitation_params(arguments: &Value) -> Value {
     let message = arguments["message"].as_str().unwrap_or("How large?");
     if arguments["mode"] == "url" {
-        return json!({ "mode": "url", "message": message, "url": "https://example.com/", "elicitationId": "e" });
+        let url = arguments["url"].as_str().unwrap_or("https://example.com/");
+        return json!({ "mode": "url", "message": message, "url": url, "elicitationId": "e" });
     }
     let schema = json!({ "type": "object", "properties": { "size": { "type": "integer", "default": 42 } } });
     json!({ "message": message, "requestedSchema": schema })
@@ -323,7 +395,7 @@ fn huge_response(id: &Value) -> String {
 
 fn call(params: &Value) -> Result<Value, (i64, String)> {
     let text = |text: String| Ok(json!({ "content": [{ "type": "text", "text": text }] }));
-    match params["name"].as_str() {
+    match params["name"].as_str().map(|name| name.split('\u{1b}').next().unwrap_or_default()) {
         Some("echo") => text(params["arguments"].to_string()),
         Some("environment") => {
             let mut names: Vec<_> = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();

@@ -18,8 +18,8 @@ const MAX_MEDIA_BYTES: usize = 5 << 20;
 /// Results with a confidence below this carry it in their text.
 const LOW_CONFIDENCE: f64 = 0.5;
 
-/// Returns the result of a call as content for a model, with at most `most` bytes of text.
-pub(crate) fn outcome_parts(called: &CallOutcome, most: usize) -> Vec<Part> {
+/// Returns the result of a call as content for a model, with at most `most` bytes of text and its hints.
+pub(crate) fn outcome_parts(called: &CallOutcome, hints: &AgentHints, most: usize) -> Vec<Part> {
     let mut parts = match &called.result.error {
         Some(error) => vec![text_part(failure_text(error, reply_text(called).as_deref()))],
         None => {
@@ -28,7 +28,7 @@ pub(crate) fn outcome_parts(called: &CallOutcome, most: usize) -> Vec<Part> {
         }
     };
     truncate_text(&mut parts, most);
-    if let Some(hints) = hints_text(&called.result.agent_hints, called.result.error.is_none()) {
+    if let Some(hints) = hints_text(hints, called.result.error.is_none()) {
         parts.push(text_part(hints));
     }
     parts

@@ -5,9 +5,8 @@
 //! redacted before they are written, so a resumed run does not have the secrets either. Only one process at a time
 //! writes a journal.
 
-use std::fs::{OpenOptions, TryLockError};
-use std::io::{self, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::TryLockError;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use fs_err::File;
 use serde::{Deserialize, Serialize};
 use toolgate_audit::redact::Redactor;
+use toolgate_state::{FileAccess, StateDir, open_private};
 
 pub use crate::journal::reader::JournalReader;
 
@@ -172,14 +172,12 @@ impl RunStore {
 
     /// Creates the journal of a new run, and removes expired ones.
     pub(crate) fn create(&self, id: &str, copy: Option<&Path>) -> io::Result<Journal> {
-        fs_err::create_dir_all(&self.folder)?;
+        let folder = StateDir::create(&self.folder)?;
         self.remove_expired();
-        let path = self.folder.join(format!("{id}.jsonl"));
-        let file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(&path)?;
-        let file = File::from_parts(file, path);
+        let file = folder.open_file(&format!("{id}.jsonl"), FileAccess::AppendNew)?;
         file.file().lock()?;
         // The new directory entry must be on disk, too.
-        File::open(&self.folder)?.sync_all()?;
+        folder.sync()?;
         let copy = copy.map(File::create).transpose()?;
         Ok(Journal { file: Some(file), copy, redactor: Arc::clone(&self.redactor) })
     }
@@ -187,7 +185,7 @@ impl RunStore {
     /// Opens a journal to append to it, and reads it. An incomplete last line is removed.
     pub(crate) fn open(&self, id: &str) -> Result<(Journal, Vec<JournalEntry>), RunError> {
         let path = self.path(id)?;
-        let mut file = File::from_parts(OpenOptions::new().read(true).write(true).open(&path)?, path.clone());
+        let mut file = open_private(&path, FileAccess::Write)?;
         match file.file().try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(RunError::Busy(id.to_owned())),
@@ -276,7 +274,11 @@ impl RunStore {
     fn path(&self, id: &str) -> Result<PathBuf, RunError> {
         let good = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         let path = self.folder.join(format!("{id}.jsonl"));
-        if good && path.is_file() { Ok(path) } else { Err(RunError::NotFound(id.to_owned())) }
+        if good && StateDir::open(&self.folder).is_ok() && is_regular(&path) {
+            Ok(path)
+        } else {
+            Err(RunError::NotFound(id.to_owned()))
+        }
     }
 
     /// Removes expired journals. A journal that cannot be removed does no harm.
@@ -284,7 +286,7 @@ impl RunStore {
         let now = SystemTime::now();
         for id in self.ids().unwrap_or_default() {
             let path = self.folder.join(format!("{id}.jsonl"));
-            let age = fs_err::metadata(&path).and_then(|meta| meta.modified());
+            let age = fs_err::symlink_metadata(&path).and_then(|meta| meta.modified());
             if age.is_ok_and(|at| now.duration_since(at).unwrap_or_default() > RETENTION) {
                 let _ = fs_err::remove_file(&path);
             }
@@ -294,19 +296,25 @@ impl RunStore {
 
 /// Returns true if a process holds the lock of a journal.
 fn is_locked(path: &Path) -> bool {
-    let file = OpenOptions::new().read(true).open(path);
-    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    let file = open_private(path, FileAccess::Read);
+    file.is_ok_and(|file| matches!(file.file().try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// Returns true for a file, and not for a link.
+fn is_regular(path: &Path) -> bool {
+    fs_err::symlink_metadata(path).is_ok_and(|file| file.is_file())
 }
 
 /// Reads the complete lines of a journal; also returns their length in bytes.
 fn read(path: &Path) -> Result<(Vec<JournalEntry>, u64), RunError> {
     let run = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let size = fs_err::metadata(path)?.len();
-    if size > MAX_BYTES {
+    let mut file = open_private(path, FileAccess::Read)?;
+    if file.metadata()?.len() > MAX_BYTES {
         let why = format!("the journal exceeds {MAX_BYTES} bytes");
         return Err(RunError::Unreadable { run: run(), line: 0, why });
     }
-    let text = fs_err::read(path)?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let lines = text[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let entries = lines.enumerate().map(|(at, line)| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
-use toolgate_runtime::{Responder, Runtime, TraceContext};
+use toolgate_runtime::{Responder, Runtime, SessionId, TraceContext};
 use toolgate_types::Caller;
 use toolgate_types::agent::AgentConfig;
 
@@ -20,7 +20,7 @@ use crate::model::{Message, Model, ModelReply, ModelRequest, Part, StopReason, S
 use crate::recording::Recording;
 use crate::server_requests::{self, SideUsage};
 use crate::skills::SkillSet;
-use crate::toolbox::Toolbox;
+use crate::toolbox::{AgentToolContext, Toolbox};
 
 mod calls;
 mod instructions;
@@ -409,9 +409,25 @@ impl<'a> Run<'a> {
         toolbox.offered_tools(&asked.unwrap_or_default(), &self.found_tools, self.agent.model.max_tools())
     }
 
+    /// The run as the session of its operations.
+    fn session(&self) -> SessionId {
+        SessionId::Issued(self.id.clone())
+    }
+
+    /// Context of an agent tool.
+    fn agent_tool_context(&self, runtime: &Arc<Runtime>) -> AgentToolContext {
+        AgentToolContext {
+            runtime: Arc::clone(runtime),
+            caller: self.caller.clone(),
+            allowed: self.agent.config.tools.clone(),
+            skills: self.agent.skills.clone(),
+            session: self.session(),
+        }
+    }
+
     fn is_tainted(&self) -> bool {
         match &self.agent.executor {
-            Executor::Runtime(runtime) => runtime.is_tainted(&self.caller.id, &self.id),
+            Executor::Runtime(runtime) => runtime.is_tainted(&self.caller.id, &self.session()),
             Executor::Recording(_) => false,
         }
     }

@@ -16,8 +16,9 @@ use toolgate_mcp::{DownstreamClient, UserWait};
 use toolgate_redact::sanitize::sanitize;
 use toolgate_runtime::questions::{
     Answer, AnswerSchema, ApprovalQuestion, HumanReply, InputQuestion, NoAnswer, Question, Responder,
+    ShownArguments,
 };
-use toolgate_runtime::{RawJson, RpcError};
+use toolgate_runtime::{LogLimit, RawJson, RpcError};
 use toolgate_types::CallerId;
 use toolgate_types::agent::{AgentConfig, AnswerPolicy};
 
@@ -85,6 +86,8 @@ pub(crate) struct RunClient(pub(crate) Arc<AnswerContext>);
 pub(crate) struct AnswerContext {
     /// Server of the call, which sends the requests.
     pub(crate) server: String,
+    /// Rate limit for log lines of the server.
+    pub(crate) log_limit: Arc<LogLimit>,
     pub(crate) tool: String,
     pub(crate) caller: CallerId,
     pub(crate) run: String,
@@ -120,7 +123,7 @@ impl DownstreamClient for RunClient {
 
     fn notify(&self, method: &str, params: Option<&RawJson>) {
         if method == "notifications/message" {
-            toolgate_runtime::log_server_message(&self.0.server, params);
+            toolgate_runtime::log_server_message(&self.0.server, &self.0.log_limit, params);
         }
     }
 
@@ -186,9 +189,12 @@ impl AnswerContext {
     async fn ask_approval(&self, params: &Json) -> Result<(), RpcError> {
         let about = last_message(params);
         let text = format!("MCP server `{}` requests text from the model: {about}", sanitize(&self.server));
+        let rejected = |why: String| RpcError::new(REJECTED_CODE, why);
+        let arguments =
+            ShownArguments::new(&RawJson::from_value(params)).map_err(|why| rejected(why.to_string()))?;
         let question = Question::Sampling(ApprovalQuestion {
             text,
-            arguments: display_text(&params.to_string()),
+            arguments,
             caller: self.caller.clone(),
             tool: self.tool.clone(),
             session: Some(self.run.clone()),
@@ -198,7 +204,7 @@ impl AnswerContext {
             Ok(HumanReply { by, .. }) => format!("{by} said no"),
             Err(why) => why.to_string(),
         };
-        Err(RpcError::new(REJECTED_CODE, why))
+        Err(rejected(why))
     }
 
     async fn sample(&self, params: &Json) -> Result<Json, RpcError> {

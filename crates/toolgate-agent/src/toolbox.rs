@@ -2,18 +2,20 @@
 //!
 //! The tools that match the task are offered; the model finds the rest with `search_tools`. Invariant: a tool is
 //! offered only if the caller may see it and the agent may use it. Offering grants nothing: calls go through the
-//! pipeline.
+//! pipeline, those of the agent's own tools too.
 
 use std::sync::Arc;
 
-use serde::Deserialize;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use toolgate_json::RawJson;
 use toolgate_runtime::questions::REQUEST_HUMAN_INPUT;
 use toolgate_runtime::results::READ_RESULT;
-use toolgate_runtime::runtime::RequestKind;
-use toolgate_runtime::{CatalogTool, Params, Runtime, ToolState};
-use toolgate_types::tool::Permission;
+use toolgate_runtime::{
+    BuiltinCall, BuiltinResult, BuiltinTool, CallOrigin, CallOutcome, CatalogTool, Operation,
+    OperationTarget, Runtime, SessionId, ToolState, VisibleItem,
+};
 use toolgate_types::{Caller, wildcard};
 
 use crate::content;
@@ -51,23 +53,88 @@ pub(crate) struct AgentToolResult {
     pub(crate) failed: bool,
     /// Tools to offer to the model from now on.
     pub(crate) found: Vec<String>,
-    /// True if the content comes from an untrusted server.
-    pub(crate) untrusted: bool,
 }
 
-impl AgentToolResult {
-    fn text(text: impl Into<String>) -> Self {
-        Self {
-            parts: vec![Part::Text { text: text.into() }],
-            failed: false,
-            found: Vec::new(),
-            untrusted: false,
+/// Text of an agent tool, and the tools it found.
+type FoundText = (String, Vec<String>);
+
+/// Everything that an agent tool works with. It is owned, because the pipeline runs the tool.
+pub(crate) struct AgentToolContext {
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) caller: Caller,
+    pub(crate) allowed: Vec<String>,
+    pub(crate) skills: SkillSet,
+    /// The run, as the session of the operation.
+    pub(crate) session: SessionId,
+}
+
+impl AgentToolContext {
+    /// Runs an agent tool through the pipeline.
+    pub(crate) async fn run(self, name: &str, arguments: &Json) -> AgentToolResult {
+        let origin = CallOrigin { session: Some(self.session.clone()), ..CallOrigin::default() };
+        if name == READ_RESOURCE {
+            let Some(uri) = arguments["uri"].as_str() else {
+                let text = "error invalid_arguments: `uri` must be a string".to_owned();
+                return AgentToolResult { parts: vec![Part::Text { text }], failed: true, found: Vec::new() };
+            };
+            let operation = Operation::resource(uri, arguments["server"].as_str().map(str::to_owned));
+            let outcome = self.runtime.execute(&self.caller, operation.with_origin(origin)).await;
+            return resource_result(&self.runtime, &self.caller, &outcome);
         }
+        let (runtime, caller) = (Arc::clone(&self.runtime), self.caller.clone());
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let tool = self.into_tool(name, Arc::clone(&found));
+        let target = OperationTarget::FrontEndTool(Arc::new(tool));
+        let operation = Operation::new(target, RawJson::from_value(arguments)).with_origin(origin);
+        let outcome = runtime.execute(&caller, operation).await;
+        let failed = outcome.result.error.is_some();
+        let parts = content::outcome_parts(&outcome, &runtime.agent_hints(&caller, &outcome), usize::MAX);
+        let found = std::mem::take(&mut *found.lock());
+        AgentToolResult { parts, failed, found }
     }
 
-    fn error(text: impl Into<String>) -> Self {
-        Self { failed: true, ..Self::text(text) }
+    /// The tool as the pipeline runs it.
+    fn into_tool(self, name: &str, found: Arc<Mutex<Vec<String>>>) -> CatalogTool {
+        let toolbox = self.toolbox();
+        let spec = toolbox.agent_tools().into_iter().find(|spec| spec.name == name);
+        let spec = spec.unwrap_or_else(|| search_tools(0));
+        let (context, tool) = (Arc::new(self), name.to_owned());
+        let run = move |call: BuiltinCall| -> BoxFuture<'static, BuiltinResult> {
+            let (context, tool, found) = (Arc::clone(&context), tool.clone(), Arc::clone(&found));
+            Box::pin(async move {
+                let arguments: Json = call.arguments.parse().map_err(|error| error.to_string())?;
+                let (text, tools) = context.toolbox().run_local(&tool, &arguments)?;
+                *found.lock() = tools;
+                Ok(RawJson::from_value(&json!({ "content": [{ "type": "text", "text": text }] })))
+            })
+        };
+        let name = name.parse().expect("names of agent tools are valid");
+        let builtin = BuiltinTool::query(name, spec.description, spec.schema, run);
+        CatalogTool::for_front_end(builtin, RUN_PERMISSION.parse().expect("a valid permission"))
     }
+
+    fn toolbox(&self) -> Toolbox<'_> {
+        let Self { runtime, caller, allowed, skills, .. } = self;
+        Toolbox { runtime, caller, allowed, skills }
+    }
+}
+
+/// Permission that callers need for the agent's own tools: the one that starts runs.
+const RUN_PERMISSION: &str = "runs:start";
+
+/// Converts the outcome of a resource read.
+fn resource_result(runtime: &Runtime, caller: &Caller, outcome: &CallOutcome) -> AgentToolResult {
+    if outcome.result.error.is_some() {
+        let parts = content::outcome_parts(outcome, &runtime.agent_hints(caller, outcome), usize::MAX);
+        return AgentToolResult { parts, failed: true, found: Vec::new() };
+    }
+    let reply: Json = outcome.reply.as_ref().and_then(|reply| reply.parse().ok()).unwrap_or_default();
+    let contents = reply["contents"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut parts: Vec<Part> = contents.iter().map(content::resource_part).collect();
+    if parts.is_empty() {
+        parts.push(Part::Text { text: "(nothing)".to_owned() });
+    }
+    AgentToolResult { parts, failed: false, found: Vec::new() }
 }
 
 /// Returns true if the name is that of an agent tool.
@@ -124,31 +191,29 @@ impl Toolbox<'_> {
         shown
     }
 
-    pub(crate) async fn run_agent_tool(&self, name: &str, arguments: &Json) -> AgentToolResult {
-        match name {
-            SEARCH_TOOLS => self.find_tools(arguments),
-            LIST_RESOURCES => self.list_resources(arguments),
-            READ_RESOURCE => self.read_resource(arguments).await,
-            LOAD_SKILL => from_result(self.skills.load(arguments["name"].as_str().unwrap_or_default())),
-            _ => {
-                let field = |name: &str| arguments[name].as_str().unwrap_or_default();
-                from_result(self.skills.read_file(field("skill"), field("path")))
-            }
-        }
+    /// Definitions of the agent's own tools.
+    fn agent_tools(&self) -> Vec<ToolSpec> {
+        let search = [search_tools(0)].into_iter();
+        search.chain(resource_tools()).chain(skill_tools(self.skills)).collect()
     }
 
-    fn find_tools(&self, arguments: &Json) -> AgentToolResult {
-        #[derive(Deserialize)]
-        struct SearchArguments {
-            query: String,
-        }
-        let Ok(SearchArguments { query }) = SearchArguments::deserialize(arguments) else {
-            return AgentToolResult::error("error invalid_arguments: `query` must be a string");
-        };
+    /// Runs an agent tool that needs no server. Its arguments match its schema.
+    fn run_local(&self, name: &str, arguments: &Json) -> Result<FoundText, String> {
+        let field = |name: &str| arguments[name].as_str().unwrap_or_default();
+        Ok(match name {
+            SEARCH_TOOLS => self.find_tools(field("query")),
+            LIST_RESOURCES => (self.list_resources(arguments), Vec::new()),
+            LOAD_SKILL => (self.skills.load(field("name"))?, Vec::new()),
+            _ => (self.skills.read_file(field("skill"), field("path"))?, Vec::new()),
+        })
+    }
+
+    fn find_tools(&self, query: &str) -> FoundText {
         let visible = self.visible_tools();
-        let found = self.search_names(&query, MAX_FOUND);
+        let found = self.search_names(query, MAX_FOUND);
         if found.is_empty() {
-            return AgentToolResult::text("no tool matches; try other words, or answer without a tool");
+            let text = "no tool matches; try other words, or answer without a tool";
+            return (text.to_owned(), Vec::new());
         }
         let line = |name: &String| {
             let tool = visible.iter().find(|tool| tool.name == *name);
@@ -156,46 +221,25 @@ impl Toolbox<'_> {
             format!("{name}: {about}")
         };
         let text = found.iter().map(line).collect::<Vec<_>>().join("\n");
-        AgentToolResult {
-            found,
-            ..AgentToolResult::text(format!("these tools can be called from now on:\n{text}"))
-        }
-    }
-
-    fn may_read_resources(&self, server: &str) -> bool {
-        format!("{server}:resources")
-            .parse::<Permission>()
-            .is_ok_and(|permission| self.caller.has_permission(&permission))
+        (format!("these tools can be called from now on:\n{text}"), found)
     }
 
     fn has_resources(&self) -> bool {
-        let any = |(server, offer): &(String, toolgate_runtime::ServerOffer)| {
-            self.may_read_resources(server) && !(offer.resources.is_empty() && offer.templates.is_empty())
-        };
-        self.runtime.offers().iter().any(any)
+        !self.runtime.visible_resources(self.caller).is_empty()
+            || !self.runtime.visible_templates(self.caller).is_empty()
     }
 
-    fn list_resources(&self, arguments: &Json) -> AgentToolResult {
+    fn list_resources(&self, arguments: &Json) -> String {
         let wanted = arguments["server"].as_str();
         let mut lines = Vec::new();
-        for (server, offer) in self.runtime.offers() {
-            if !self.may_read_resources(&server) || wanted.is_some_and(|wanted| wanted != server) {
-                continue;
-            }
-            for (kind, one) in offer
-                .resources
-                .iter()
-                .map(|one| ("", one))
-                .chain(offer.templates.iter().map(|one| ("template ", one)))
-            {
-                if one.fault.is_none() {
-                    lines.push(format!(
-                        "{server}: {kind}{} · {} · {}",
-                        one.id,
-                        one.title,
-                        truncate(&one.description, 200)
-                    ));
-                }
+        let resources = self.runtime.visible_resources(self.caller).into_iter().map(|shown| ("", shown));
+        let templates = self.runtime.visible_templates(self.caller).into_iter();
+        for (kind, VisibleItem { server, item }) in
+            resources.chain(templates.map(|shown| ("template ", shown)))
+        {
+            if wanted.is_none_or(|wanted| wanted == server) {
+                let about = truncate(&item.description, 200);
+                lines.push(format!("{server}: {kind}{} · {} · {about}", item.id, item.title));
             }
         }
         let total = lines.len();
@@ -203,52 +247,7 @@ impl Toolbox<'_> {
         if total > MAX_LISTED {
             lines.push(format!("and {} more; pass `server` to list fewer", total - MAX_LISTED));
         }
-        AgentToolResult::text(if lines.is_empty() { "no resources".to_owned() } else { lines.join("\n") })
-    }
-
-    /// Reads a resource. Servers that list the URI are tried first, then all others that offer resources.
-    pub(crate) async fn read_resource(&self, arguments: &Json) -> AgentToolResult {
-        let Some(uri) = arguments["uri"].as_str() else {
-            return AgentToolResult::error("error invalid_arguments: `uri` must be a string");
-        };
-        let mut holders: Vec<(usize, String)> = Vec::new();
-        for (server, offer) in self.runtime.offers() {
-            if !self.may_read_resources(&server)
-                || arguments["server"].as_str().is_some_and(|wanted| wanted != server)
-            {
-                continue;
-            }
-            let lists = offer.resources.iter().any(|one| one.id == uri && one.fault.is_none());
-            if lists || !offer.templates.is_empty() || !offer.resources.is_empty() {
-                holders.push((usize::from(!lists), server));
-            }
-        }
-        holders.sort();
-        let mut last = format!("error: no such resource: `{uri}`");
-        for (_, server) in holders {
-            match self.runtime.request(&server, RequestKind::Resource, Params::none().with("uri", &uri)).await
-            {
-                Ok(reply) => {
-                    let reply: Json = reply.parse().unwrap_or_default();
-                    let contents = reply["contents"].as_array().map(Vec::as_slice).unwrap_or_default();
-                    let mut parts: Vec<Part> = contents.iter().map(content::resource_part).collect();
-                    if parts.is_empty() {
-                        parts.push(Part::Text { text: "(nothing)".to_owned() });
-                    }
-                    let untrusted = !self.runtime.is_trusted(&server);
-                    return AgentToolResult { parts, failed: false, found: Vec::new(), untrusted };
-                }
-                Err(error) => last = format!("error: {error}"),
-            }
-        }
-        AgentToolResult::error(last)
-    }
-}
-
-fn from_result(outcome: Result<String, String>) -> AgentToolResult {
-    match outcome {
-        Ok(text) => AgentToolResult::text(text),
-        Err(why) => AgentToolResult::error(format!("error: {why}")),
+        if lines.is_empty() { "no resources".to_owned() } else { lines.join("\n") }
     }
 }
 

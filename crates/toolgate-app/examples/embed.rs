@@ -40,10 +40,12 @@ pub(crate) async fn count_words(folder: &Path, text: &str) -> Result<Json, Box<d
     app.run(async |app| {
         let failed_servers = app.discover().await?;
         failed_servers.iter().for_each(|error| eprintln!("{error}"));
-        let work = async { app.call(&Caller::owner(), "word_count", &json!({ "text": text })).await };
+        let caller = Caller::owner();
+        let work = async { app.call(&caller, "word_count", &json!({ "text": text })).await };
         // A long-running program keeps its tools current like this.
         let outcome = app.keep_current(work).await;
-        Ok(serde_json::to_value(&outcome.result)?)
+        // The result with hints and metadata.
+        Ok(serde_json::to_value(app.runtime().envelope(&caller, &outcome))?)
     })
     .await
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -20,8 +21,8 @@ use toolgate_runtime::catalog::SEPARATOR;
 use toolgate_runtime::pins::LockFile;
 use toolgate_runtime::questions::{NoResponder, QuestionQueue, Responder};
 use toolgate_runtime::results::ResultStore;
-use toolgate_runtime::runtime::{RuntimeSetup, StartError};
-use toolgate_runtime::{CallOrigin, CallOutcome, CallRequest, RawJson, Runtime, TraceContext};
+use toolgate_runtime::runtime::{DiscoveryGrace, RuntimeSetup, StartError};
+use toolgate_runtime::{CallOutcome, Operation, RawJson, Runtime};
 use toolgate_server::GatewayError;
 use toolgate_server::keys::KeyError;
 use toolgate_store::registry::OpenError;
@@ -33,7 +34,7 @@ use crate::callers;
 use crate::event::{AppEvent, EventHandler};
 use crate::log::{LogError, LogMode, LogSetup};
 use crate::project::{Project, ProjectFiles};
-use crate::registry::{self, OpenRegistry};
+use crate::registry::{self, CheckedProject, OpenRegistry};
 
 /// Delay before a message about servers that are still starting.
 const SLOW_START: Duration = Duration::from_secs(2);
@@ -179,7 +180,11 @@ impl<'a> AppBuilder<'a> {
     /// Opens the log, reads the history, starts the telemetry, and creates the runtime.
     pub(crate) fn assemble(self, questions: Option<Arc<QuestionQueue>>) -> Result<App, AppError> {
         let Self { project, responder, forwarded_features, events, token_folder, log, servers } = self;
-        let Project { config, files } = project;
+        let Project { config, files, sources } = project;
+        let checked = files.checked_project(&config, sources);
+        files.exposed.iter().for_each(|path| events(AppEvent::Exposed(path)));
+        toolgate_state::remove_orphans(files.state_folder().path());
+        LockFile::in_project(&config.project).remove_orphans();
         let log_setup = LogSetup::new(&config)?;
         let history = if log == LogMode::Off { ToolHistory::default() } else { log_setup.history() };
         let execution_log = log_setup.open(log)?;
@@ -196,7 +201,8 @@ impl<'a> AppBuilder<'a> {
             ..runtime_setup(config, questions.as_ref(), servers)
         });
         let project_log = log_setup.project_log();
-        Ok(App { runtime: Arc::new(runtime), files, project_log, questions, downloading, events })
+        let checked = Mutex::new(Some(checked));
+        Ok(App { runtime: Arc::new(runtime), files, checked, project_log, questions, downloading, events })
     }
 }
 
@@ -253,6 +259,8 @@ pub fn servers_with_tool<'a>(tool: &'a str, project: &Path) -> impl Fn(&str) -> 
 pub struct App {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) files: ProjectFiles,
+    /// The project as it was loaded, until the registry is opened.
+    checked: Mutex<Option<CheckedProject>>,
     pub(crate) project_log: ProjectLog,
     pub(crate) questions: Option<Arc<QuestionQueue>>,
     /// Servers whose first start may download a package.
@@ -327,7 +335,32 @@ impl App {
     /// # Errors
     /// If there is no catalog, or the lock file cannot be read. The failure includes the errors of servers.
     pub async fn discover(&self) -> Result<Vec<StartError>, StartFailure> {
-        let discovery = self.runtime.discover(|status| (self.events)(AppEvent::Server(status)));
+        self.discover_within(DiscoveryGrace::UNLIMITED).await
+    }
+
+    /// The same, but waits at most `grace` for everything that is not required. [`Runtime::awaited_servers`] names the
+    /// rest, and [`Self::discover_late`] waits for it.
+    ///
+    /// # Errors
+    /// Like [`Self::discover`].
+    pub async fn discover_within(&self, grace: DiscoveryGrace) -> Result<Vec<StartError>, StartFailure> {
+        let report = |status: &_| (self.events)(AppEvent::Server(status));
+        self.finish_discovery(self.runtime.discover_within(grace, report)).await
+    }
+
+    /// Waits for the servers that had not answered within the grace.
+    ///
+    /// # Errors
+    /// Like [`Self::discover`].
+    pub async fn discover_late(&self) -> Result<Vec<StartError>, StartFailure> {
+        let report = |status: &_| (self.events)(AppEvent::Server(status));
+        self.finish_discovery(self.runtime.discover_late(report)).await
+    }
+
+    async fn finish_discovery(
+        &self,
+        discovery: impl Future<Output = Result<(), Vec<StartError>>>,
+    ) -> Result<Vec<StartError>, StartFailure> {
         tokio::pin!(discovery);
         let outcome = match timeout(SLOW_START, &mut discovery).await {
             Ok(outcome) => outcome,
@@ -351,14 +384,8 @@ impl App {
 
     /// Calls a tool through the pipeline, as part of a new trace. Returns the whole result, however large it is.
     pub async fn call(&self, caller: &Caller, tool: &str, arguments: &impl Serialize) -> CallOutcome {
-        let request = CallRequest {
-            name: tool.to_owned(),
-            arguments: RawJson::from_value(arguments).into(),
-            trace: TraceContext::generate(),
-            origin: CallOrigin::default(),
-            full_result: true,
-        };
-        self.runtime.call(caller, request).await
+        let operation = Operation::tool(tool, RawJson::from_value(arguments));
+        self.runtime.execute(caller, Operation { full_result: true, ..operation }).await
     }
 
     /// Opens the registry, for changes of tools and servers and for edits of the files.
@@ -366,7 +393,9 @@ impl App {
     /// # Errors
     /// If the files cannot be read or are invalid.
     pub async fn open_registry(&self) -> Result<OpenRegistry, OpenError> {
-        OpenRegistry::open(self.files.clone(), registry::publish_to(&self.runtime, &self.events)).await
+        let publish = registry::publish_to(&self.runtime, &self.events);
+        let checked = self.checked.lock().take();
+        OpenRegistry::open(self.files.clone(), checked, publish).await
     }
 
     /// Opens the registry. On failure, reports that edits of the files are ignored.

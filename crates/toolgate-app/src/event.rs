@@ -4,14 +4,18 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use toolgate_agent::model::ModelError;
 use toolgate_agent::skills::SkillError;
+use toolgate_redact::printable;
 use toolgate_runtime::runtime::ServerStatus;
+use toolgate_server::keys::KeyError;
 use toolgate_store::registry::{OpenError, RegistryProblems};
 use toolgate_store::store::Revision;
 use toolgate_types::Secret;
+use toolgate_upstream::process::sandbox::MissingLayer;
 
 /// Receives the events of an app.
 pub(crate) type EventHandler = Arc<dyn Fn(AppEvent<'_>) + Send + Sync>;
@@ -30,6 +34,12 @@ pub enum AppEvent<'a> {
     SkillIgnored(&'a SkillError),
     /// The gateway has no agent, because its model cannot be used.
     NoAgent(&'a ModelError),
+    /// Other users can change a file or folder of the project.
+    Exposed(&'a Path),
+    /// The key file cannot be used, so callers with a created key cannot log in.
+    KeysUnusable(&'a KeyError),
+    /// The sandbox of `code_execution` lacks a layer.
+    SandboxIncomplete(&'a MissingLayer),
     /// The registry cannot be opened, so edits of the files have no effect.
     ChangesIgnored(&'a OpenError),
     /// The files were read again on request.
@@ -65,12 +75,28 @@ impl fmt::Display for AppEvent<'_> {
                 write!(f, "{name} is still starting; the first start of a package downloads it")
             }
             Self::NewSecrets(secrets) => write!(f, "{} secrets are masked", secrets.len()),
-            Self::SkillIgnored(error) => write!(f, "skill ignored: {error}"),
-            Self::NoAgent(error) => write!(f, "no agent at /v1/runs: {error}"),
-            Self::ChangesIgnored(error) => write!(f, "file changes are ignored: {error}"),
+            Self::SkillIgnored(error) => write!(f, "skill ignored: {}", one_line(error)),
+            Self::NoAgent(error) => write!(f, "no agent at /v1/runs: {}", one_line(error)),
+            Self::Exposed(path) => {
+                let path = one_line(path.display());
+                write!(
+                    f,
+                    "warning: other users can change `{path}`; make it yours, and run `chmod go-w` on it"
+                )
+            }
+            Self::KeysUnusable(error) => {
+                write!(
+                    f,
+                    "warning: callers with a created key cannot log in: {}",
+                    one_line(error.with_cause())
+                )
+            }
+            Self::SandboxIncomplete(missing) => write!(f, "warning: {missing}\nhint: {}", missing.hint()),
+            Self::ChangesIgnored(error) => write!(f, "file changes are ignored: {}", one_line(error)),
             Self::Reloaded(revision) => write!(f, "reloaded: the registry is at revision {revision}"),
             Self::ReloadRejected(problems) => {
                 let first = problems.0.first().map_or("", |problem| &problem.message);
+                let first = one_line(first);
                 write!(f, "not reloaded, the old configuration stays active: {first}")
             }
             Self::NotReloadable => f.write_str(
@@ -80,6 +106,7 @@ impl fmt::Display for AppEvent<'_> {
                 f.write_str("note: another `toolgate serve` runs for this project; commands go to that one")
             }
             Self::NoSocket(error) => {
+                let error = one_line(error);
                 write!(f, "note: no command socket, so commands change the files directly: {error}")
             }
             Self::Draining(active) => {
@@ -89,4 +116,9 @@ impl fmt::Display for AppEvent<'_> {
             Self::ForcedStop => f.write_str("stopped at once"),
         }
     }
+}
+
+/// Formats an error on one line. It may quote a file or a server.
+fn one_line(error: impl fmt::Display) -> String {
+    printable(&error.to_string())
 }

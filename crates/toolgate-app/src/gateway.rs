@@ -15,10 +15,12 @@ use toolgate_agent::{Agent, Executor};
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::transport::lines;
 use toolgate_runtime::questions::{QuestionQueue, Responder};
+use toolgate_runtime::runtime::DiscoveryGrace;
 use toolgate_runtime::{ClientFeatures, Runtime};
 use toolgate_server::runs::RunService;
 use toolgate_server::{CallerDirectory, Gateway, GatewayError, GatewayParts};
 use toolgate_store::registry::Registry;
+use toolgate_types::builtins::BuiltinConfig;
 use toolgate_types::profile::ProfileName;
 use toolgate_types::server::OutputEncoding;
 use toolgate_types::{Caller, Secret, ServeConfig};
@@ -26,12 +28,16 @@ use toolgate_types::{Caller, Secret, ServeConfig};
 use crate::agent::{AgentParts, AgentService};
 use crate::app::{App, AppBuilder, AppError, StartFailure};
 use crate::callers::GatewayCallers;
+use crate::check::missing_sandbox_layer;
 use crate::event::AppEvent;
 use crate::registry::OpenRegistry;
 use crate::socket::CommandSocket;
 
 /// Longest wait for running calls at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time at startup for servers and lists that are not required. Calls are accepted without them after it.
+const DISCOVERY_GRACE: DiscoveryGrace =
+    DiscoveryGrace { usual: Duration::from_secs(2), downloads: Duration::from_secs(2) };
 /// Longest wait for servers to stop when the gateway is forced to.
 const FORCED_STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Nesting depth of a message on a pipe.
@@ -107,7 +113,7 @@ async fn open_and_follow(
     on_open: impl FnOnce() -> io::Result<()>,
     once_open: impl Future<Output = Infallible>,
 ) -> Result<Infallible, ServeError> {
-    let errors = app.discover().await?;
+    let errors = app.discover_within(DISCOVERY_GRACE).await?;
     if !errors.is_empty() {
         return Err(StartFailure(errors).into());
     }
@@ -151,7 +157,13 @@ impl AppBuilder<'_> {
             self.responder = Arc::clone(questions) as Arc<dyn Responder>;
         }
         self.forwarded_features = Some(ClientFeatures::all_capabilities());
+        let builtins = self.project.config.builtins.clone();
+        let keys = self.project.files.state_folder().key_store();
         let app = self.assemble(questions)?;
+        if let Err(error) = keys.callers() {
+            (app.events)(AppEvent::KeysUnusable(&error));
+        }
+        report_sandbox(&app, builtins).await;
         let agent = agent_service(agent_parts, &app);
         let uses_tls = serve_config.tls.is_some();
         let parts = GatewayAssembly::new(app, serve_config, directory, agent).await?;
@@ -167,10 +179,20 @@ impl AppBuilder<'_> {
         let serve = self.project.config.serve.clone();
         let serve_config = ServeConfig { tls: None, jwt: Vec::new(), ..serve };
         self.forwarded_features = Some(ClientFeatures::all_capabilities());
+        let builtins = self.project.config.builtins.clone();
         let app = self.build()?;
+        report_sandbox(&app, builtins).await;
         let max_message = usize::try_from(serve_config.max_body.bytes()).unwrap_or(usize::MAX);
         let parts = GatewayAssembly::new(app, serve_config, CallerDirectory::default(), None).await?;
         Ok(PipeApp { parts, max_message })
+    }
+}
+
+/// Reports a layer of the sandbox that this machine does not have.
+async fn report_sandbox(app: &App, builtins: BuiltinConfig) {
+    let missing = tokio::task::spawn_blocking(move || missing_sandbox_layer(&builtins)).await;
+    if let Ok(Some(missing)) = missing {
+        (app.events)(AppEvent::SandboxIncomplete(&missing));
     }
 }
 
@@ -238,7 +260,7 @@ async fn serve_until_stopped(
     let handle = registry.as_ref().map(|registry| registry.registry().clone());
     let once_open = async {
         tokio::select! {
-            never = prepare_schemas(&app.runtime, gateway) => never,
+            never = prepare_lists(&app.runtime, gateway) => never,
             never = reload_on_request(app, handle, reload) => never,
         }
     };
@@ -316,17 +338,17 @@ async fn reload_on_request(
     }
 }
 
-/// Compiles schemas ahead of the first call, after each change of the catalog.
-async fn prepare_schemas(runtime: &Arc<Runtime>, gateway: &Arc<Gateway>) -> Infallible {
+/// Prepares profiles and the search index ahead of the next request, after each change of the catalog.
+async fn prepare_lists(runtime: &Arc<Runtime>, gateway: &Arc<Gateway>) -> Infallible {
     let mut changes = runtime.changes();
     loop {
         let (runtime, gateway) = (Arc::clone(runtime), Arc::clone(gateway));
-        let compile = move || {
-            runtime.compile_schemas();
+        let prepare = move || {
+            runtime.prepare_search();
             gateway.prepare();
         };
-        if let Err(error) = tokio::task::spawn_blocking(compile).await {
-            tracing::error!("cannot compile schemas: {error}");
+        if let Err(error) = tokio::task::spawn_blocking(prepare).await {
+            tracing::error!("cannot prepare the lists: {error}");
         }
         if changes.changed().await.is_err() {
             return std::future::pending().await;
@@ -361,13 +383,15 @@ impl PipeApp {
         let limits = ScanLimits { size: self.max_message, depth: MAX_DEPTH };
         let link = lines::open(input, output, OutputEncoding::Utf8, limits);
         let work = open_and_follow(&app, &gateway, registry, || Ok(()), std::future::pending());
+        // Polled together with the link: it sends the last responses meanwhile.
+        let stopping = async {
+            stop.await;
+            gateway.drain(DRAIN_TIMEOUT).await;
+        };
         let ended = tokio::select! {
             failed = work => failed.map(|never| match never {}),
             () = gateway.serve_link(caller, profile, link) => Ok(()),
-            () = stop => {
-                gateway.drain(DRAIN_TIMEOUT).await;
-                Ok(())
-            }
+            () = stopping => Ok(()),
         };
         app.runtime.stop().await;
         ended

@@ -33,13 +33,17 @@
 //!     let app = App::builder(project).build()?;
 //!     app.run(async |app| {
 //!         app.discover().await?;
-//!         let outcome = app.call(&Caller::owner(), "word_count", &json!({ "text": "one two" })).await;
-//!         println!("{}", serde_json::to_string(&outcome.result)?);
+//!         let caller = Caller::owner();
+//!         let outcome = app.call(&caller, "word_count", &json!({ "text": "one two" })).await;
+//!         println!("{}", serde_json::to_string(&app.runtime().envelope(&caller, &outcome))?);
 //!         Ok(())
 //!     })
 //!     .await
 //! }
 //! ```
+
+// The future of a run nests those of the agent loop, the pipeline and the client of a server.
+#![recursion_limit = "256"]
 
 mod agent;
 mod app;
@@ -75,7 +79,9 @@ pub use toolgate_runtime::{CallOutcome, RawJson, Runtime};
 pub use toolgate_server::{bind, profile};
 pub use toolgate_types::Caller;
 pub use toolgate_upstream::connect::login_options;
+pub use toolgate_upstream::process::orphans::adopt as adopt_orphans;
 pub use toolgate_upstream::process::shim::main as shim_main;
+pub use toolgate_upstream::questions::LoginPage;
 pub use toolgate_upstream::{LoginOptions, TokenSource};
 
 /// Runs the shim of a child process, if this process was started as one. Call it first in `main` and return its code:

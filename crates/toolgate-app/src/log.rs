@@ -3,6 +3,7 @@
 //! A log has a single writer, so each concurrent process has its own subfolder. Readers merge them.
 
 use std::error::Error as StdError;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -10,6 +11,7 @@ use toolgate_audit::log::OpenError;
 use toolgate_audit::project::{MAX_WRITERS, ProjectLog};
 use toolgate_audit::{ExecutionLog, HistoryWindow, LogEvent, LogOptions, LogReader, ToolHistory};
 use toolgate_config::{AuditConfig, Config};
+use toolgate_state::{FileAccess, StateDir};
 use toolgate_types::Secret;
 
 use crate::project::StateFolder;
@@ -75,13 +77,15 @@ impl LogSetup {
             LogMode::ManyCalls => u64::MAX,
         };
         let folder = project.join(&audit.folder);
-        fs_err::create_dir_all(&folder).map_err(unwritable)?;
+        StateDir::create(&folder).map_err(unwritable)?;
         // Keeps the confidential data of the log out of version control.
         let state = StateFolder::of(project);
         let ignored = if folder.starts_with(state.path()) { state.path() } else { &folder };
-        let ignore = ignored.join(".gitignore");
-        if !ignore.exists() {
-            fs_err::write(&ignore, "*\n").map_err(unwritable)?;
+        let ignored = StateDir::create(ignored).map_err(unwritable)?;
+        match ignored.open_file(".gitignore", FileAccess::AppendNew) {
+            Ok(mut file) => file.write_all(b"*\n").map_err(unwritable)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(unwritable(error)),
         }
         for writer in 1..=MAX_WRITERS {
             let options = LogOptions {

@@ -2,17 +2,22 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use toolgate_config::{
     Config, Environment, LoadOutcome, ProblemEntry, RegistryPaths, Report, Severity, load,
 };
+use toolgate_runtime::pins::LockFile;
 use toolgate_server::keys::KeyStore;
+use toolgate_state::is_writable_by_others;
 
 /// A loaded project.
 #[derive(Debug, Clone)]
 pub struct Project {
     pub config: Config,
     pub files: ProjectFiles,
+    /// The files that the configuration was read from.
+    pub(crate) sources: LoadedSources,
 }
 
 /// The inputs of a configuration, to read it again when they change.
@@ -23,7 +28,15 @@ pub struct ProjectFiles {
     pub(crate) environment: Environment,
     /// Registry files that commands may change.
     pub registries: RegistryPaths,
+    /// Files and folders that other users can change.
+    pub(crate) exposed: Vec<PathBuf>,
+    /// Files that had contents when the project was loaded. An editor may empty or remove them while it writes.
+    pub(crate) written: Vec<PathBuf>,
 }
+
+/// The texts that a configuration was read from, with the warnings about them.
+#[derive(Debug, Clone)]
+pub(crate) struct LoadedSources(pub(crate) Arc<Report>);
 
 /// The configuration of a project is invalid.
 #[derive(Debug, thiserror::Error)]
@@ -60,13 +73,27 @@ impl Project {
     ) -> Result<Self, InvalidProject> {
         let LoadOutcome { config, report } = load(folder, file, &environment);
         let Some(config) = config else { return Err(InvalidProject { report }) };
+        let sources = LoadedSources(Arc::new(report));
+        let report = &sources.0;
+        let paths = report.sources().iter().filter_map(|source| source.path().map(Path::to_owned));
+        let mut exposed: Vec<PathBuf> = paths.filter(|path| is_writable_by_others(path)).collect();
+        exposed.extend(exposed_places(&config));
+        exposed.sort();
+        exposed.dedup();
         let files = ProjectFiles {
             folder: folder.to_owned(),
             file: file.map(Path::to_owned),
             environment,
             registries: config.registries.clone(),
+            exposed,
+            written: report
+                .sources()
+                .iter()
+                .filter(|source| !source.is_blank())
+                .filter_map(|source| source.path().filter(|path| is_project_file(path)).map(Path::to_owned))
+                .collect(),
         };
-        Ok(Self { config, files })
+        Ok(Self { config, files, sources })
     }
 }
 
@@ -75,6 +102,19 @@ impl ProjectFiles {
     pub fn state_folder(&self) -> StateFolder {
         StateFolder::of(&self.folder)
     }
+}
+
+/// Returns the project folder and the lock file, if other users can change them. The other files are checked when they are
+/// read.
+pub(crate) fn exposed_places(config: &Config) -> impl Iterator<Item = PathBuf> + use<> {
+    let lock = LockFile::in_project(&config.project).path().to_owned();
+    [config.project.clone(), lock].into_iter().filter(|path| is_writable_by_others(path))
+}
+
+/// Returns true for a file whose contents may be empty without a syntax error. Others are rejected when they are read.
+fn is_project_file(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| ["yaml", "yml", "toml", "cedar"].iter().any(|own| extension == *own))
 }
 
 /// `.toolgate`, the folder for keys, the execution log and the socket of a project. It may not exist yet.
@@ -98,15 +138,5 @@ impl StateFolder {
     /// Returns the file with the lines typed in chats.
     pub fn chat_history(&self) -> PathBuf {
         self.0.join("chat_history")
-    }
-
-    /// Returns the socket for commands to the gateway.
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.0.join("socket")
-    }
-
-    /// Returns the file that the gateway locks while it listens for commands.
-    pub(crate) fn serve_lock(&self) -> PathBuf {
-        self.0.join("serve.lock")
     }
 }

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use toolgate_config::{ProblemEntry, RegistryPaths, Report, Severity, load_with_overlay};
+use parking_lot::Mutex;
+use toolgate_config::{Config, ProblemEntry, RegistryPaths, Report, Severity, is_blank, load_with_overlay};
 use toolgate_redact::printable;
 use toolgate_runtime::Runtime;
 use toolgate_store::document::DocumentError;
@@ -17,10 +18,14 @@ use toolgate_store::registry::{
     ChangeError, CheckFn, CheckInput, CheckedRegistry, CommittedChange, OpenError, PublishFn, Registry,
     RegistryActor, RegistryChange, RegistryProblem, RegistryProblems,
 };
+use toolgate_store::store::RegistrySources;
 
 use crate::event::{AppEvent, EventHandler};
-use crate::project::ProjectFiles;
+use crate::project::{LoadedSources, ProjectFiles};
 use crate::socket::{self, SocketError};
+
+/// Bytes of a project file that are read, as in `toolgate-config`.
+const MAX_PROJECT_FILE: u64 = 64 << 20;
 
 /// A registry whose states go to a runtime.
 pub struct OpenRegistry {
@@ -30,10 +35,15 @@ pub struct OpenRegistry {
 }
 
 impl OpenRegistry {
-    pub(crate) async fn open(files: ProjectFiles, publish: PublishFn) -> Result<Self, OpenError> {
+    /// Opens the registry. A project that was checked is not checked again if its files are still the same.
+    pub(crate) async fn open(
+        files: ProjectFiles,
+        checked: Option<CheckedProject>,
+        publish: PublishFn,
+    ) -> Result<Self, OpenError> {
         let RegistryPaths { tools, servers } = files.registries.clone();
         let store = FileStore::open(file::RegistryPaths { tools, servers }).await?;
-        let (registry, actor) = Registry::open(store, files.validator(), Arc::clone(&publish)).await?;
+        let (registry, actor) = Registry::open(store, files.validator(checked), Arc::clone(&publish)).await?;
         Ok(Self { registry, actor, publish })
     }
 
@@ -55,21 +65,74 @@ impl OpenRegistry {
     }
 }
 
+/// A project that was loaded and is valid.
+pub(crate) struct CheckedProject {
+    registry: CheckedRegistry,
+    sources: LoadedSources,
+}
+
 impl ProjectFiles {
-    /// Validates the whole project with candidate texts in place of the registry files.
-    fn validator(self) -> CheckFn {
+    /// Returns the registry of a project that was just loaded.
+    pub(crate) fn checked_project(&self, config: &Config, sources: LoadedSources) -> CheckedProject {
+        let registry = CheckedRegistry {
+            tools: config.tools.clone(),
+            settings: config.tool_settings.clone(),
+            servers: config.servers.clone(),
+            apis: config.apis.clone(),
+            profiles: Arc::clone(&config.profiles),
+            secrets: config.secrets.clone(),
+            variables: config.variables.keys().cloned().collect(),
+            other_files: self.other_files(&sources.0),
+            notes: self.problems(&sources.0, Severity::Warning, true),
+        };
+        CheckedProject { registry, sources }
+    }
+
+    /// Returns true if every file of the project still has the text it was loaded from, and no file has appeared.
+    fn is_unchanged(&self, project: &CheckedProject, texts: &RegistrySources) -> bool {
+        let RegistryPaths { tools, servers } = &self.registries;
+        let read = project.sources.0.sources();
+        let has_text = |path: &Path, text: Option<&str>| match (
+            read.iter().find(|source| source.path() == Some(path)),
+            text,
+        ) {
+            (Some(source), Some(text)) => source.has_text(text),
+            (source, text) => source.is_none() && text.is_none(),
+        };
+        let registries = [(tools, &texts.tools), (servers, &texts.servers)];
+        let mut registries = registries.into_iter().filter_map(|(path, text)| Some((path.as_ref()?, text)));
+        registries.all(|(path, text)| has_text(path, text.as_deref()))
+            && project.registry.other_files.iter().all(|path| {
+                // The paths of the sources are absolute.
+                let path = &std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                let text = toolgate_state::read_regular(path, MAX_PROJECT_FILE).ok();
+                has_text(path, text.as_deref().map(String::from_utf8_lossy).as_deref())
+            })
+    }
+
+    /// Validates the whole project with candidate texts in place of the registry files. The first result is that of
+    /// `checked`, if the files are still the same.
+    fn validator(self, checked: Option<CheckedProject>) -> CheckFn {
+        let checked = Mutex::new(checked);
         Arc::new(move |candidate: CheckInput<'_>| {
             let CheckInput { texts, whole } = candidate;
+            let checked = checked.lock().take();
+            if let Some(project) = checked.filter(|project| whole && self.is_unchanged(project, texts)) {
+                return Ok(project.registry);
+            }
             let RegistryPaths { tools, servers } = &self.registries;
             let texts: BTreeMap<PathBuf, Arc<str>> = [(tools, &texts.tools), (servers, &texts.servers)]
                 .into_iter()
                 .filter_map(|(path, text)| Some((path.clone()?, text.clone()?)))
                 .collect();
             let loaded = load_with_overlay(&self.folder, self.file.as_deref(), &self.environment, texts);
+            if let Some(problem) = self.emptied_file(&loaded.report) {
+                return Err(RegistryProblems(vec![problem]));
+            }
             let problems = |severity| self.problems(&loaded.report, severity, whole);
             let Some(config) = loaded.config else { return Err(RegistryProblems(problems(Severity::Error))) };
             Ok(CheckedRegistry {
-                tools: config.tools.into_iter().map(Arc::new).collect(),
+                tools: config.tools,
                 settings: config.tool_settings,
                 servers: config.servers,
                 apis: config.apis,
@@ -79,6 +142,30 @@ impl ProjectFiles {
                 other_files: self.other_files(&loaded.report),
                 notes: problems(Severity::Warning),
             })
+        })
+    }
+
+    /// Reports a project file that is missing or has no content now: without this, everything in it would be removed.
+    fn emptied_file(&self, report: &Report) -> Option<RegistryProblem> {
+        let is_emptied = |path: &&PathBuf| {
+            let read = report.sources().iter().find(|source| source.path() == Some(path.as_path()));
+            match read {
+                // The text that was loaded: by now, the file may be written again.
+                Some(source) => source.is_blank(),
+                None => match toolgate_state::read_regular(path, MAX_PROJECT_FILE) {
+                    Ok(text) => is_blank(&String::from_utf8_lossy(&text)),
+                    Err(_) => true,
+                },
+            }
+        };
+        let path = self.written.iter().find(is_emptied)?;
+        Some(RegistryProblem {
+            message: format!(
+                "`{}` has no content or is missing; the previous state stays in use",
+                path.display()
+            ),
+            place: None,
+            hint: Some("write the file again, or restart to use the project without it".to_owned()),
         })
     }
 
@@ -189,7 +276,7 @@ impl ProjectFiles {
         change: RegistryChange,
     ) -> Result<(ChangeRoute, Result<CommittedChange, RejectedChange>), SubmitError> {
         let state = self.state_folder();
-        if state.socket().exists() {
+        if state.path().exists() {
             let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             if let Some(outcome) = tokio.block_on(socket::submit_change(&state, &change))? {
                 return Ok((ChangeRoute::Gateway, outcome));
@@ -207,7 +294,7 @@ impl ProjectFiles {
         change: RegistryChange,
     ) -> Result<Result<CommittedChange, ChangeError>, SubmitError> {
         let no_listener: PublishFn = Arc::new(|_| async {}.boxed());
-        let OpenRegistry { registry, actor, .. } = match OpenRegistry::open(self, no_listener).await {
+        let OpenRegistry { registry, actor, .. } = match OpenRegistry::open(self, None, no_listener).await {
             Ok(opened) => opened,
             Err(OpenError::Refused(problems)) => return Ok(Err(ChangeError::FilesRejected(problems))),
             Err(OpenError::Unavailable(error)) => return Ok(Err(ChangeError::Unavailable(error))),
@@ -253,6 +340,56 @@ impl RejectedChange {
             "configuration_refused" => Some("run `toolgate check` to see the problems, then fix them"),
             "storage_unavailable" => Some("check the disk and the file permissions; nothing was changed"),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_config::Environment;
+
+    use super::*;
+    use crate::project::Project;
+
+    const TOOL: &str = r#"{ "tools": [{ "name": "a", "description": "A.", "inputSchema": { "type": "object" }, "script_path": "a.py" }] }"#;
+
+    /// Loads a project, lets `edit` change it, and opens its registry. Returns the loaded and the registered tools.
+    async fn open_after(edit: impl FnOnce(&Path)) -> [Vec<Arc<toolgate_types::ToolDefinition>>; 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs_err::write(folder.path().join(name), text).unwrap();
+        write("toolgate.yaml", "registries: { tools: tools.json }\n");
+        write("a.py", "def run(): pass\n");
+        write("tools.json", TOOL);
+        let Project { config, files, sources } =
+            Project::load(folder.path(), None, Environment::default()).unwrap();
+        let checked = files.checked_project(&config, sources);
+        edit(folder.path());
+        let publish: PublishFn = Arc::new(|_| async {}.boxed());
+        let opened = OpenRegistry::open(files, Some(checked), publish).await.unwrap();
+        [config.tools, opened.registry().state().checked.tools.clone()]
+    }
+
+    #[tokio::test]
+    async fn an_unchanged_project_is_checked_once() {
+        let [loaded, registered] = open_after(|_| {}).await;
+        assert!(Arc::ptr_eq(&loaded[0], &registered[0]));
+    }
+
+    #[tokio::test]
+    async fn edits_since_the_load_are_seen() {
+        let [_, registered] = open_after(|folder| {
+            fs_err::write(folder.join("tools.json"), TOOL.replace("A.", "B.")).unwrap();
+        })
+        .await;
+        assert_eq!(registered[0].description, "B.");
+        let edit = |name: &'static str, text: &'static str| {
+            open_after(move |folder| fs_err::write(folder.join(name), text).unwrap())
+        };
+        for (name, text) in
+            [("toolgate.yaml", "registries: { tools: tools.json }\nname: x\n"), (".env", "A=1\n")]
+        {
+            let [loaded, registered] = edit(name, text).await;
+            assert!(!Arc::ptr_eq(&loaded[0], &registered[0]), "{name}");
         }
     }
 }

@@ -7,8 +7,6 @@
 use std::error::Error as StdError;
 use std::fs::TryLockError;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
@@ -18,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value as Json, json};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
+use toolgate_state::{FileAccess, StateDir};
 use toolgate_store::document::{EntryAction, EntryKind, EntryOp};
 use toolgate_store::registry::{CommittedChange, RegistryChange};
 
@@ -26,6 +25,9 @@ pub use hyper::{Method, StatusCode};
 use crate::project::StateFolder;
 use crate::registry::RejectedChange;
 
+/// Names in the state folder.
+const SOCKET: &str = "socket";
+const SERVE_LOCK: &str = "serve.lock";
 /// Timeout of a response. Covers a slow disk, and a server that has to connect first.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,6 +39,11 @@ pub enum SocketError {
     /// The gateway does not respond to a change. The change may have been made.
     #[error("the running gateway does not respond")]
     UnknownOutcome,
+    /// Something else is in place of the socket.
+    #[error("the socket of the gateway is not used")]
+    Refused(#[source] io::Error),
+    #[error("the gateway at the socket of this project runs as another user")]
+    OtherUser,
     #[error("the running gateway sent no revision")]
     NoRevision(#[source] Box<dyn StdError + Send + Sync>),
     /// The request cannot be built.
@@ -60,7 +67,7 @@ impl SocketError {
 
 /// A listening socket, removed when dropped.
 pub(crate) struct CommandSocket {
-    path: PathBuf,
+    folder: StateDir,
     listener: Option<UnixListener>,
     _lock: fs_err::File,
 }
@@ -68,20 +75,26 @@ pub(crate) struct CommandSocket {
 impl CommandSocket {
     /// Listens for commands of a project; `None` if another gateway already does. Replaces a stale socket.
     pub(crate) fn listen(state: &StateFolder) -> io::Result<Option<Self>> {
-        fs_err::create_dir_all(state.path())?;
-        let lock = fs_err::File::create(state.serve_lock())?;
+        let folder = StateDir::create(state.path())?;
+        let lock = folder.open_file(SERVE_LOCK, FileAccess::Create)?;
         match lock.file().try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
         // Bound in a private folder and renamed once its mode is set, so that no one can connect earlier.
-        let private_folder = tempfile::tempdir_in(state.path())?;
-        let (private_path, path) = (private_folder.path().join("s"), state.socket());
-        let listener = UnixListener::bind(&private_path)?;
-        fs_err::set_permissions(&private_path, std::fs::Permissions::from_mode(0o600))?;
-        fs_err::rename(&private_path, &path)?;
-        Ok(Some(Self { path, listener: Some(listener), _lock: lock }))
+        let temporary = folder.temporary_folder()?;
+        let private_path = folder.path().join(&temporary).join("s");
+        let bound = UnixListener::bind(&private_path).and_then(|listener| {
+            toolgate_state::make_private(&private_path)?;
+            folder.rename(&format!("{temporary}/s"), SOCKET)?;
+            Ok(listener)
+        });
+        if bound.is_err() {
+            let _ = folder.remove(&format!("{temporary}/s"));
+        }
+        folder.remove_folder(&temporary)?;
+        Ok(Some(Self { folder, listener: Some(bound?), _lock: lock }))
     }
 
     /// Returns the listener, the first time.
@@ -92,7 +105,7 @@ impl CommandSocket {
 
 impl Drop for CommandSocket {
     fn drop(&mut self) {
-        let _ = fs_err::remove_file(&self.path);
+        let _ = self.folder.remove(SOCKET);
     }
 }
 
@@ -103,7 +116,7 @@ pub(crate) async fn submit_change(
     change: &RegistryChange,
 ) -> Result<Option<Result<CommittedChange, RejectedChange>>, SocketError> {
     let Some(request) = change_request(change)? else { return Ok(None) };
-    let Ok(stream) = UnixStream::connect(state.socket()).await else { return Ok(None) };
+    let Some(stream) = connect(state).await? else { return Ok(None) };
     let (status, tag, body) =
         round_trip(stream, request).await.map_err(|NoResponse| SocketError::UnknownOutcome)?;
     let document: Json = serde_json::from_slice(&body).unwrap_or_default();
@@ -134,7 +147,7 @@ pub async fn send_request(
     path: &str,
     body: Option<&Json>,
 ) -> Result<Option<(StatusCode, Json)>, SocketError> {
-    let Ok(stream) = UnixStream::connect(state.socket()).await else { return Ok(None) };
+    let Some(stream) = connect(state).await? else { return Ok(None) };
     let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
     let request = Request::builder()
         .method(method)
@@ -147,9 +160,25 @@ pub async fn send_request(
     Ok(Some((status, serde_json::from_slice(&body).unwrap_or_default())))
 }
 
+/// Connects to the running gateway; `None` if none is running.
+async fn connect(state: &StateFolder) -> Result<Option<UnixStream>, SocketError> {
+    let has_socket = match StateDir::open(state.path()).and_then(|folder| folder.has_socket(SOCKET)) {
+        Ok(has_socket) => has_socket,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(SocketError::Refused(error)),
+    };
+    if !has_socket {
+        return Ok(None);
+    }
+    let Ok(stream) = UnixStream::connect(state.path().join(SOCKET)).await else { return Ok(None) };
+    // The process behind the socket gets changes, and its answers are believed.
+    let is_own = stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw());
+    if is_own { Ok(Some(stream)) } else { Err(SocketError::OtherUser) }
+}
+
 /// Builds the request for a change; `None` if it cannot be expressed (it is invalid anyway).
 fn change_request(
-    RegistryChange { expect, op }: &RegistryChange,
+    RegistryChange { expect, op, .. }: &RegistryChange,
 ) -> Result<Option<Request<Full<Bytes>>>, SocketError> {
     let EntryOp { kind, name, action } = op;
     let list = match kind {

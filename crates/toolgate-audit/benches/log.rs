@@ -26,6 +26,8 @@ const OUTPUT: &str = r#"{"content":[{"type":"text","text":"a short answer of som
 
 fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a RawJson, rules: &'a [String]) -> CallBegin<'a> {
     CallBegin {
+        operation: Default::default(),
+        tainted: false,
         call,
         caller: "ann@example.com",
         tool,
@@ -46,11 +48,13 @@ fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a RawJson, rules: &'a [S
 async fn call(
     log: &ExecutionLog,
     tool: &str,
+    // Of the begin record. The pipeline never waits for the sync of an end.
     durability: Durability,
     bodies: &(RawJson, RawJson, Vec<String>),
 ) {
     let id = log.new_call_id();
-    let open = log.begin(&begin(&id, tool, &bodies.0, &bodies.2), durability).await.unwrap();
+    let mut open = log.begin(&begin(&id, tool, &bodies.0, &bodies.2), durability).await.unwrap();
+    open.acknowledged().await.unwrap();
     let stages = [Stage::Resolve, Stage::Authorize, Stage::Invoke];
     let stages = stages.map(|stage| StageTime { stage, micros: 12, note: None });
     let end = CallEnd {
@@ -63,7 +67,7 @@ async fn call(
         output: Some(&bodies.1),
         secret: None,
     };
-    open.end(&end, durability).await.unwrap();
+    open.end(&end, Durability::Written).await.unwrap();
 }
 
 fn bodies() -> (RawJson, RawJson, Vec<String>) {
@@ -160,6 +164,18 @@ fn main() {
             started.elapsed().as_secs_f64() * 1e3
         );
     }
+
+    let truncated = tempfile::tempdir().unwrap();
+    let options = LogOptions { max_body: 64 << 10, ..LogOptions::default() };
+    let short = ExecutionLog::open(truncated.path(), options).unwrap();
+    let bodies = (RawJson::from_trusted("{}".to_owned()), RawJson::from_value(&words), Vec::new());
+    let times = (0..50).map(|_| {
+        let started = Instant::now();
+        runtime.block_on(call(&short, "files.large", Durability::Written, &bodies));
+        started.elapsed()
+    });
+    let best = times.min().unwrap_or_default().as_secs_f64() * 1e3;
+    println!("{:<44} {best:>9.2} ms, the best of 50", "one text of 1 MiB, 64 KiB recorded");
 
     let written = runtime.block_on(throughput(&log, 512, records / 2, Durability::Written));
     drop(log);

@@ -1,13 +1,16 @@
 //! The hash chain: a line of the log has a sequence number, a timestamp, a body, and a hash over the line before.
 //!
-//! `hash` is the SHA-256 of the previous line's hash, as 64 hexadecimal digits, followed by this line without its
-//! `hash` member. The first line follows 64 zeros. Invariant: `seq` is the first member, `time` the second and `hash`
-//! the last, so all three are found without parsing the members in between.
+//! `hash` is the hash of the previous line's hash, as 64 hexadecimal digits, followed by this line without its `hash`
+//! member. The first line follows 64 zeros. Long lines are hashed with BLAKE3 and say so in the member before `hash`;
+//! all others with SHA-256 (docs/dev/decisions/log-hash.md). Invariant: `seq` is the first member, `time` the second and
+//! `hash` the last, so all three are found without parsing the members in between.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::Offset;
 use sha2::{Digest, Sha256};
+
+use crate::part_buffer::PartBuffer;
 
 /// A hash as written in a line: 64 hexadecimal digits.
 pub(crate) type Hash = [u8; 64];
@@ -23,6 +26,12 @@ const TAIL_LENGTH: usize = HASH.len() + 64 + 2;
 /// `2026-11-15T14:44:20.123456Z`.
 const TIMESTAMP_LENGTH: usize = 27;
 
+/// Last member before `hash` of lines that are hashed with BLAKE3. Quotes in strings are escaped, so no other line ends
+/// like this.
+const BLAKE3: &[u8] = b",\"hashed_with\":\"blake3\"";
+/// Longer lines and bodies are hashed with BLAKE3, the faster function from here on; shorter ones with SHA-256.
+const MAX_SHA256_BYTES: usize = 4 << 10;
+
 /// The end of a hash chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChainHead {
@@ -36,28 +45,64 @@ impl ChainHead {
     pub(crate) const EMPTY: Self = Self { seq: 0, hash: GENESIS_HASH };
 
     /// Appends a line to `buffer`, newline included. `body` holds the members between `time` and `hash`.
-    pub(crate) fn append(&mut self, at: Timestamp, body: &str, buffer: &mut Vec<u8>) {
-        let start = buffer.len();
+    pub(crate) fn append(&mut self, at: Timestamp, body: &PartBuffer, buffer: &mut PartBuffer) {
+        let start = buffer.end();
         self.seq += 1;
-        buffer.extend_from_slice(SEQ);
+        buffer.extend(SEQ);
         write_digits(self.seq, &mut |digit| buffer.push(digit));
-        buffer.extend_from_slice(TIME);
-        write_timestamp(at, buffer);
-        buffer.extend_from_slice(b"\",");
-        buffer.extend_from_slice(body.as_bytes());
-        self.hash = next_hash(&self.hash, &buffer[start..]);
-        buffer.extend_from_slice(HASH);
-        buffer.extend_from_slice(&self.hash);
-        buffer.extend_from_slice(b"\"}\n");
+        buffer.extend(TIME);
+        buffer.extend(&timestamp_text(at));
+        buffer.extend(b"\",");
+        buffer.append(body);
+        let function = HashFunction::for_length(body.len());
+        if function == HashFunction::Blake3 {
+            buffer.extend(BLAKE3);
+        }
+        self.hash = next_hash(function, &self.hash, buffer.parts_from(start));
+        buffer.extend(HASH);
+        buffer.extend(&self.hash);
+        buffer.extend(b"\"}\n");
+    }
+}
+
+/// A hash function of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HashFunction {
+    Sha256,
+    Blake3,
+}
+
+impl HashFunction {
+    /// Returns the function for a text of this length.
+    pub(crate) fn for_length(bytes: usize) -> Self {
+        if bytes > MAX_SHA256_BYTES { Self::Blake3 } else { Self::Sha256 }
+    }
+
+    /// Hashes parts as if they were one text.
+    pub(crate) fn digest<'a>(self, parts: impl IntoIterator<Item = &'a [u8]>) -> Hash {
+        match self {
+            Self::Sha256 => {
+                let mut hash = Sha256::new();
+                parts.into_iter().for_each(|part| hash.update(part));
+                hex(&hash.finalize())
+            }
+            Self::Blake3 => {
+                let mut hash = blake3::Hasher::new();
+                for part in parts {
+                    hash.update(part);
+                }
+                hex(hash.finalize().as_bytes())
+            }
+        }
     }
 }
 
 /// Hashes a line, given without its `hash` member and closing brace.
-fn next_hash(before: &Hash, line: &[u8]) -> Hash {
-    hex(&Sha256::new().chain_update(before).chain_update(line).chain_update(b"}").finalize())
+fn next_hash<'a>(function: HashFunction, before: &'a Hash, line: impl Iterator<Item = &'a [u8]>) -> Hash {
+    function.digest(std::iter::once(&before[..]).chain(line).chain([&b"}"[..]]))
 }
 
-/// Encodes a SHA-256 digest as hexadecimal digits.
+/// Encodes a digest of 32 bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> Hash {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut hash = GENESIS_HASH;
@@ -104,7 +149,9 @@ impl<'a> RecordLine<'a> {
 
     /// Returns true if the hash is correct for a previous line with hash `before`.
     pub(crate) fn follows(&self, before: &Hash) -> bool {
-        next_hash(before, self.signed) == *self.hash
+        let function =
+            if self.signed.ends_with(BLAKE3) { HashFunction::Blake3 } else { HashFunction::Sha256 };
+        next_hash(function, before, [self.signed].into_iter()) == *self.hash
     }
 
     /// Returns the members between `time` and `hash`, starting with a comma.
@@ -117,8 +164,8 @@ impl<'a> RecordLine<'a> {
     }
 }
 
-/// Writes a timestamp: UTC, microseconds, always 27 characters, so that timestamps sort as strings.
-fn write_timestamp(at: Timestamp, buffer: &mut Vec<u8>) {
+/// Formats a timestamp: UTC, microseconds, always 27 characters, so that timestamps sort as strings.
+fn timestamp_text(at: Timestamp) -> [u8; TIMESTAMP_LENGTH] {
     let at = Offset::UTC.to_datetime(at);
     let (date, time) = (at.date(), at.time());
     let micros = time.subsec_nanosecond().unsigned_abs() / 1000;
@@ -138,14 +185,12 @@ fn write_timestamp(at: Timestamp, buffer: &mut Vec<u8>) {
     pair(20, micros / 10_000);
     pair(22, micros / 100);
     pair(24, micros);
-    buffer.extend_from_slice(&text);
+    text
 }
 
 /// Formats a timestamp as in a line.
 pub(crate) fn format_timestamp(at: Timestamp) -> String {
-    let mut buffer = Vec::with_capacity(TIMESTAMP_LENGTH);
-    write_timestamp(at, &mut buffer);
-    String::from_utf8(buffer).unwrap_or_default()
+    String::from_utf8_lossy(&timestamp_text(at)).into_owned()
 }
 
 /// Returns the UTC day of a timestamp.
@@ -155,15 +200,22 @@ pub(crate) fn utc_day(at: Timestamp) -> Date {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+    use crate::part_buffer::SharedPart;
+
+    fn append(head: &mut ChainHead, at: Timestamp, body: &str, buffer: &mut PartBuffer) {
+        head.append(at, &body.to_owned().into(), buffer);
+    }
 
     #[test]
     fn second_record_follows_the_first() {
         let at: Timestamp = "2026-11-15T14:44:20.000123456Z".parse().unwrap();
-        let (mut head, mut buffer) = (ChainHead::EMPTY, Vec::new());
-        head.append(at, r#""kind":"a""#, &mut buffer);
-        head.append(at, r#""kind":"b""#, &mut buffer);
-        let text = String::from_utf8(buffer).unwrap();
+        let (mut head, mut buffer) = (ChainHead::EMPTY, PartBuffer::default());
+        append(&mut head, at, r#""kind":"a""#, &mut buffer);
+        append(&mut head, at, r#""kind":"b""#, &mut buffer);
+        let text = buffer.to_text();
         let lines: Vec<_> = text.lines().map(|line| RecordLine::parse(line.as_bytes()).unwrap()).collect();
         assert!(text.starts_with(r#"{"seq":1,"time":"2026-11-15T14:44:20.000123Z","kind":"a","hash":""#));
         assert!(
@@ -175,14 +227,52 @@ mod tests {
         assert_eq!(lines[0].timestamp().unwrap().as_microsecond(), at.as_microsecond());
     }
 
-    /// Computes the hash the way `docs/log.md` documents it: `printf '%s%s' "$before" "$line" | sha256sum`.
+    /// Computes the hash the way `docs/log.md` documents it: `printf '%s%s' "$before" "$line" | sha256sum`, or `b3sum`.
     #[test]
     fn hash_matches_the_documentation() {
-        let (mut head, mut buffer) = (ChainHead::EMPTY, Vec::new());
-        head.append(Timestamp::UNIX_EPOCH, r#""kind":"a""#, &mut buffer);
+        let (mut head, mut buffer) = (ChainHead::EMPTY, PartBuffer::default());
+        append(&mut head, Timestamp::UNIX_EPOCH, r#""kind":"a""#, &mut buffer);
         let text =
             format!("{}{}", "0".repeat(64), r#"{"seq":1,"time":"1970-01-01T00:00:00.000000Z","kind":"a"}"#);
         assert_eq!(head.hash, hex(&Sha256::digest(text)));
+        let (before, long) = (String::from_utf8(head.hash.to_vec()).unwrap(), "x".repeat(5_000));
+        append(&mut head, Timestamp::UNIX_EPOCH, &format!(r#""kind":"{long}""#), &mut buffer);
+        let text = format!(
+            r#"{before}{{"seq":2,"time":"1970-01-01T00:00:00.000000Z","kind":"{long}","hashed_with":"blake3"}}"#
+        );
+        assert_eq!(head.hash, hex(blake3::hash(text.as_bytes()).as_bytes()));
+    }
+
+    /// A line may follow one with another hash function, and its body may be shared or copied.
+    #[test]
+    fn long_and_short_records_form_one_chain() {
+        let shared = |length: usize| SharedPart { after: 8, bytes: Bytes::from(vec![b'x'; length]) };
+        let bodies = [10, MAX_SHA256_BYTES - 9, MAX_SHA256_BYTES - 8, 100_000, 10]
+            .map(|length| PartBuffer::new(r#""kind":"""#.to_owned(), vec![shared(length)]));
+        let (mut heads, mut buffers) =
+            ([ChainHead::EMPTY; 2], [PartBuffer::default(), PartBuffer::default()]);
+        for mut body in bodies {
+            heads[0].append(Timestamp::UNIX_EPOCH, &body, &mut buffers[0]);
+            body.unshare();
+            heads[1].append(Timestamp::UNIX_EPOCH, &body, &mut buffers[1]);
+        }
+        let text = buffers[0].to_text();
+        assert_eq!((heads[0], &text), (heads[1], &buffers[1].to_text()));
+        let mut before = GENESIS_HASH;
+        let mut functions = String::new();
+        for line in text.lines() {
+            let parsed = RecordLine::parse(line.as_bytes()).unwrap();
+            assert!(parsed.follows(&before), "{}", parsed.seq);
+            // A change is noticed, also one of the member that names the function.
+            for (old, new) in [("xx", "xy"), (r#","hashed_with":"blake3""#, "")] {
+                let changed = line.replacen(old, new, 1);
+                let follows = RecordLine::parse(changed.as_bytes()).unwrap().follows(&before);
+                assert_eq!(follows, changed == line, "{old}");
+            }
+            before = *parsed.hash;
+            functions.push(if line.contains("blake3") { 'b' } else { 's' });
+        }
+        assert_eq!(functions, "ssbbs");
     }
 
     #[test]
@@ -200,8 +290,9 @@ mod tests {
 
     #[test]
     fn truncated_lines_are_not_records() {
-        let (mut head, mut buffer) = (ChainHead::EMPTY, Vec::new());
-        head.append(Timestamp::UNIX_EPOCH, r#""kind":"a""#, &mut buffer);
+        let (mut head, mut buffer) = (ChainHead::EMPTY, PartBuffer::default());
+        append(&mut head, Timestamp::UNIX_EPOCH, r#""kind":"a""#, &mut buffer);
+        let buffer = buffer.to_vec();
         let line = buffer.strip_suffix(b"\n").unwrap();
         for end in 0..line.len() {
             assert!(RecordLine::parse(&line[..end]).is_none(), "{end}");

@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use fs_err::os::unix::fs::{FileExt, OpenOptionsExt};
-use fs_err::{File, OpenOptions};
+use fs_err::File;
+use fs_err::os::unix::fs::FileExt;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use toolgate_state::{FileAccess, open_private};
 
 use crate::chain::{ChainHead, RecordLine};
 use crate::scan::BackwardLines;
@@ -22,8 +23,6 @@ const SUFFIX: &str = ".jsonl";
 const LOCK: &str = "lock";
 /// Lists the files removed by retention, so that the hash chain can be verified across the gap.
 pub(crate) const REMOVED: &str = "removed.jsonl";
-/// The log holds confidential data: only its owner may read it.
-const MODE: u32 = 0o600;
 
 /// Bytes that were truncated from the end of a file when the log was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +41,7 @@ pub(crate) struct FolderLock(#[expect(dead_code, reason = "dropping it ends the 
 impl FolderLock {
     /// Takes the lock. Returns `None` if another process holds it.
     pub(crate) fn take(folder: &Path) -> io::Result<Option<Self>> {
-        let file = OpenOptions::new().write(true).create(true).mode(MODE).open(folder.join(LOCK))?;
+        let file = open_private(&folder.join(LOCK), FileAccess::Create)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Self(file))),
             Err(Errno::WOULDBLOCK) => Ok(None),
@@ -71,7 +70,12 @@ pub(crate) fn list_days(folder: &Path) -> io::Result<Vec<Date>> {
 
 /// Opens a day's file for writing. Not in append mode, because writes are positional.
 pub(crate) fn open_day_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(path)
+    open_private(path, FileAccess::Create)
+}
+
+/// Opens a file of the log for reading.
+pub(crate) fn open_for_reading(path: &Path) -> io::Result<File> {
+    open_private(path, FileAccess::Read)
 }
 
 /// Makes the file names in a folder durable.
@@ -184,7 +188,7 @@ fn find_end_before(file: &File, place: u64) -> io::Result<FileEnd> {
 }
 
 fn reopen(file: &File) -> io::Result<File> {
-    File::open(file.path())
+    open_for_reading(file.path())
 }
 
 /// Truncates a file to `length` and saves the removed bytes next to it. If they cannot be saved, the file is
@@ -208,7 +212,7 @@ fn save_torn_tail(file: &File, beside: &Path, from: u64, bytes: u64) -> io::Resu
     let mut torn = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
     file.read_exact_at(&mut torn, from)?;
     torn.push(b'\n');
-    let mut kept = OpenOptions::new().append(true).create(true).mode(MODE).open(beside)?;
+    let mut kept = open_private(beside, FileAccess::Append)?;
     kept.write_all(&torn)?;
     sync_file(&kept)
 }

@@ -11,6 +11,8 @@
 //! # async fn pipeline(log: &ExecutionLog, arguments: &RawJson, output: &RawJson) -> Result<(), LogUnavailable> {
 //! let id = log.new_call_id();
 //! let begin = CallBegin {
+//!     operation: Default::default(),
+//!     tainted: false,
 //!     call: &id,
 //!     caller: "ann",
 //!     tool: "files.write",
@@ -27,7 +29,8 @@
 //!     secret: None,
 //! };
 //! // `Synced` for calls that must not be repeated, `Written` for all others. After an error, do not send the call.
-//! let open = log.begin(&begin, Durability::Synced).await?;
+//! let mut open = log.begin(&begin, Durability::Synced).await?;
+//! open.acknowledged().await?;
 //! // The tool runs here. Dropping `open`, because the client disconnected, records the call as abandoned.
 //! let end = CallEnd {
 //!     status: CallStatus::Success,
@@ -53,6 +56,7 @@ mod histogram;
 pub mod log;
 mod merge;
 pub mod metrics;
+mod part_buffer;
 #[cfg(test)]
 mod power_loss;
 pub mod project;
@@ -63,6 +67,7 @@ mod reserve;
 mod retention;
 mod scan;
 pub mod spans;
+mod storage_errors;
 mod sync;
 pub mod verify;
 mod writer;
@@ -74,6 +79,6 @@ pub use log::{Durability, ExecutionLog, LogOptions, LogUnavailable, OpenCall, Op
 pub use metrics::{Metrics, ToolMetrics};
 pub use project::ProjectLog;
 pub use read::history::{HistoryWindow, SessionKey, ToolHistory, ToolTotals};
-pub use read::{CallFilter, LogReader, LoggedCall};
+pub use read::{BeginRecord, CallFilter, LogReader, LoggedCall};
 pub use record::{CallBegin, CallEnd, CallFailure, CallStatus, Decision, LogEvent, StageTime};
 pub use verify::{FaultKind, LogFault, VerifyReport};

@@ -1,21 +1,25 @@
 //! The execution log as the pipeline uses it: a call begins, and ends.
 //!
 //! [`ExecutionLog::begin`] and [`OpenCall::end`] render and redact on the calling task, so that many calls do it in
-//! parallel, then enqueue the record and return once it is as durable as requested. The caller flushes the queue
-//! itself when the writer is idle and at most 32 KiB wait; otherwise the writer thread does. Invariant: every
-//! acknowledged begin gets an end, whatever happens to the caller; memory is bounded, and callers wait when it is
-//! used up.
+//! parallel, then enqueue the record and return once it is as durable as requested. With several calls in progress, a
+//! caller first lets the other ready tasks of its thread run, so that one write takes the records of all of them. The
+//! first of them flushes the queue itself when the writer is idle and at most 128 KiB wait; otherwise the writer thread
+//! does. Invariant: every acknowledged begin gets an end, whatever happens to the caller; memory is bounded, and callers
+//! wait when it is used up.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
+use toolgate_state::StateDir;
 use toolgate_types::SecretPattern;
 use toolgate_types::call::Stage;
 use toolgate_types::{CallError, ErrorCode, ExecutionState, OnFull, Secret};
@@ -23,19 +27,24 @@ use toolgate_types::{CallError, ErrorCode, ExecutionState, OnFull, Secret};
 use crate::chain;
 use crate::clock::{Clock, SystemClock};
 use crate::folder::{self, FolderLock, TornTail};
+use crate::part_buffer::PartBuffer;
 use crate::record::{CallBegin, CallEnd, CallFailure, CallPrefix, CallStatus, LogEvent, RecordRenderer};
 use crate::redact::Redactor;
 use crate::reserve::{self, DiskReserve};
+use crate::storage_errors::StorageErrors;
 use crate::sync::{Syncer, Waiter};
 use crate::writer::{self, LogWriter, WriterSetup};
 
 /// Capacity of the queue in units of [`UNIT`] bytes: 64 MiB.
 const QUEUE_UNITS: u32 = 64 << 10;
 const UNIT: usize = 1024;
-/// Largest backlog that the caller writes itself: this much is in the kernel sooner than a thread can be woken.
-const MAX_INLINE_BYTES: usize = 32 << 10;
+/// Largest backlog that the caller writes itself: this much is in the kernel about as soon as a thread can be woken.
+const MAX_INLINE_BYTES: usize = 128 << 10;
 /// Number of times the caller flushes newly queued records before it leaves them to the writer thread.
 const MAX_FLUSH_ROUNDS: usize = 4;
+
+/// With at least this many calls in progress, callers collect their records. With fewer, the wait costs more than a write.
+const MIN_CALLS_TO_COLLECT: usize = 4;
 
 /// Settings of a log.
 pub struct LogOptions {
@@ -124,6 +133,8 @@ struct LogInner {
     syncer: Arc<Syncer>,
     torn: Vec<TornTail>,
     on_full: OnFull,
+    /// Number of [`OpenCall`]s.
+    open_calls: AtomicUsize,
     threads: Option<(JoinHandle<()>, JoinHandle<()>)>,
     _lock: FolderLock,
 }
@@ -132,7 +143,7 @@ impl ExecutionLog {
     /// Opens a log, or creates one. Truncates lines torn by a crash, see [`Self::torn_tails`].
     pub fn open(folder: impl Into<PathBuf>, options: LogOptions) -> Result<Self, OpenError> {
         let folder = folder.into();
-        fs_err::create_dir_all(&folder)?;
+        StateDir::create(&folder)?;
         let lock = FolderLock::take(&folder)?.ok_or_else(|| OpenError::InUse(folder.clone()))?;
         let recovered = folder::recover(&folder)?;
         for torn in &recovered.torn {
@@ -140,7 +151,8 @@ impl ExecutionLog {
         }
         let torn = recovered.torn.clone();
         let queue = Arc::new(RecordQueue::new(Arc::clone(&options.clock)));
-        let syncer = Arc::new(Syncer::new(folder.clone(), recovered.lengths.clone()));
+        let syncer =
+            Arc::new(Syncer::new(folder.clone(), recovered.lengths.clone(), Arc::clone(&queue.errors)));
         let setup = WriterSetup {
             reserve: DiskReserve::new(&folder, options.reserve),
             folder,
@@ -168,7 +180,18 @@ impl ExecutionLog {
         };
         let threads = Some((writer_thread, sync_thread));
         let on_full = options.on_full;
-        Ok(Self(Arc::new(LogInner { renderer, queue, writer, syncer, torn, on_full, threads, _lock: lock })))
+        let open_calls = AtomicUsize::new(0);
+        Ok(Self(Arc::new(LogInner {
+            renderer,
+            queue,
+            writer,
+            syncer,
+            torn,
+            on_full,
+            open_calls,
+            threads,
+            _lock: lock,
+        })))
     }
 
     /// Returns the torn lines that were truncated when the log was opened.
@@ -180,6 +203,11 @@ impl ExecutionLog {
     pub fn is_available(&self) -> bool {
         let state = self.0.queue.lock();
         !state.down && !state.closed
+    }
+
+    /// Appends the counters of storage errors in the Prometheus text format.
+    pub fn render_metrics(&self, out: &mut String) {
+        self.0.queue.errors.render(out);
     }
 
     /// Masks these secrets too from now on.
@@ -206,8 +234,8 @@ impl ExecutionLog {
         std::str::from_utf8(&digits[..28]).unwrap_or_default().to_owned()
     }
 
-    /// Writes the begin record of a call. Do not send the call before this returns, or it may go unrecorded; do not
-    /// send it at all after an error.
+    /// Enqueues the begin record of a call. Do not send the call before [`OpenCall::acknowledged`] returns, or it may
+    /// go unrecorded; do not send it at all after an error.
     pub async fn begin(
         &self,
         begin: &CallBegin<'_>,
@@ -220,20 +248,9 @@ impl ExecutionLog {
             self.0.queue.capacity.acquire_many(units).await.map_err(|_closed| LogUnavailable::STOPPED)?;
         capacity.forget();
         let since = self.0.queue.clock.elapsed();
-        let mut open = OpenCall { log: self.clone(), prefix, since, state: OpenCallState::Begun };
-        let receiver = self.0.submit([NewRecord { body, units, durability, kind: RecordKind::Begin }]);
-        open.state = OpenCallState::Beginning(receiver);
-        let OpenCallState::Beginning(receiver) = &mut open.state else { unreachable!("it was just set") };
-        match receiver.await.unwrap_or(Err(LogUnavailable::STOPPED)) {
-            Ok(()) => {
-                open.state = OpenCallState::Begun;
-                Ok(open)
-            }
-            Err(unavailable) => {
-                open.handle_rejected_begin(&unavailable);
-                Err(unavailable)
-            }
-        }
+        self.0.open_calls.fetch_add(1, Ordering::Relaxed);
+        let queued = self.enqueue([NewRecord { body, units, durability, kind: RecordKind::Begin }]);
+        Ok(OpenCall { log: self.clone(), prefix, since, state: OpenCallState::Beginning(queued) })
     }
 
     /// Writes both records of a call that ends as it begins, because it was rejected or served from the cache.
@@ -244,15 +261,17 @@ impl ExecutionLog {
         durability: Durability,
     ) -> Result<(), LogUnavailable> {
         let prefix = self.0.renderer.prefix(begin);
-        let bodies = [self.0.renderer.begin(&prefix, begin), self.0.renderer.end(&prefix, end)];
-        let all = bodies.iter().map(|body| units(body)).sum::<u32>().min(QUEUE_UNITS);
+        let renderer = &self.0.renderer;
+        let begin =
+            if end.is_refused() { renderer.refused(&prefix, begin) } else { renderer.begin(&prefix, begin) };
+        let bodies = [begin, renderer.end(&prefix, end)];
+        let all = bodies.iter().map(units).sum::<u32>().min(QUEUE_UNITS);
         let capacity =
             self.0.queue.capacity.acquire_many(all).await.map_err(|_closed| LogUnavailable::STOPPED)?;
         capacity.forget();
         let records = bodies.map(|body| NewRecord { body, units: 0, durability, kind: RecordKind::Note });
         let [begin, end] = records;
-        let receiver = self.0.submit([begin, NewRecord { units: all, ..end }]);
-        receiver.await.unwrap_or(Err(LogUnavailable::STOPPED))
+        self.enqueue([begin, NewRecord { units: all, ..end }]).written().await
     }
 
     /// Writes both records of a call whose caller disconnected before the call was sent. Does not wait, not even
@@ -261,8 +280,8 @@ impl ExecutionLog {
         let end = CallEnd::abandoned(error, took);
         let prefix = self.0.renderer.prefix(begin);
         let durability = Durability::Written;
-        let bodies = [self.0.renderer.begin(&prefix, begin), self.0.renderer.end(&prefix, &end)];
-        drop(self.0.submit(bodies.map(|body| NewRecord {
+        let bodies = [self.0.renderer.refused(&prefix, begin), self.0.renderer.end(&prefix, &end)];
+        drop(self.enqueue(bodies.map(|body| NewRecord {
             body,
             units: 0,
             durability,
@@ -277,29 +296,85 @@ impl ExecutionLog {
     ) -> impl Future<Output = Result<(), LogUnavailable>> + Send + use<> {
         let body = self.0.renderer.event(event);
         let record = NewRecord { body, units: 0, durability: Durability::Written, kind: RecordKind::Note };
-        let receiver = self.0.submit([record]);
-        async move { receiver.await.unwrap_or(Err(LogUnavailable::STOPPED)) }
+        let mut queued = self.enqueue([record]);
+        async move { queued.written().await }
+    }
+
+    /// Enqueues records. They are written when the result is awaited, at the latest when it is dropped.
+    fn enqueue<const N: usize>(&self, records: [NewRecord; N]) -> QueuedWrite {
+        let receiver = self.0.queue.push(records);
+        QueuedWrite { receiver, unflushed: Some(self.clone()) }
     }
 }
 
-fn units(body: &str) -> u32 {
+/// Records in the queue. Written at the latest when this is dropped.
+struct QueuedWrite {
+    /// Reports the last of the records.
+    receiver: oneshot::Receiver<Result<(), LogUnavailable>>,
+    /// `None` once the queue was flushed.
+    unflushed: Option<ExecutionLog>,
+}
+
+impl QueuedWrite {
+    /// Waits until the records are as durable as requested.
+    async fn written(&mut self) -> Result<(), LogUnavailable> {
+        if let Some(log) = &self.unflushed {
+            if log.0.open_calls.load(Ordering::Relaxed) >= MIN_CALLS_TO_COLLECT {
+                run_other_tasks().await;
+            }
+            // Another task may have written them by now.
+            match self.receiver.try_recv() {
+                Err(oneshot::error::TryRecvError::Empty) => self.flush(),
+                outcome => {
+                    self.unflushed = None;
+                    return outcome.unwrap_or(Err(LogUnavailable::STOPPED));
+                }
+            }
+        }
+        (&mut self.receiver).await.unwrap_or(Err(LogUnavailable::STOPPED))
+    }
+
+    fn flush(&mut self) {
+        if let Some(log) = self.unflushed.take() {
+            log.0.flush();
+        }
+    }
+}
+
+impl Drop for QueuedWrite {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// Yields to the other tasks that are ready on this thread. Unlike `yield_now`, does not poll for new events first.
+async fn run_other_tasks() {
+    let mut has_run = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_run, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+fn units(body: &PartBuffer) -> u32 {
     u32::try_from(body.len() / UNIT + 1).unwrap_or(QUEUE_UNITS).min(QUEUE_UNITS)
 }
 
 impl LogInner {
-    /// Enqueues records, and writes them at once if that is quick. The receiver reports the last of them.
-    fn submit<const N: usize>(
-        &self,
-        records: [NewRecord; N],
-    ) -> oneshot::Receiver<Result<(), LogUnavailable>> {
-        let (receiver, waiting) = self.queue.push(records);
-        let mut short = waiting <= MAX_INLINE_BYTES;
+    /// Writes the queued records if that is quick, or wakes the writer thread.
+    fn flush(&self) {
         // The holder of the writer checks the queue again after releasing it, so no record is left behind.
         for _ in 0..MAX_FLUSH_ROUNDS {
-            if !short {
-                break;
+            match self.queue.waiting() {
+                0 => return,
+                waiting if waiting > MAX_INLINE_BYTES => break,
+                _ => {}
             }
-            let Some(mut writer) = self.writer.try_lock() else { return receiver };
+            let Some(mut writer) = self.writer.try_lock() else { return };
             writer.drain_queue();
             let is_up = writer.is_up();
             drop(writer);
@@ -307,13 +382,8 @@ impl LogInner {
                 // From now on the writer thread retries.
                 self.queue.wake_writer();
             }
-            match self.queue.waiting() {
-                0 => return receiver,
-                waiting => short = waiting <= MAX_INLINE_BYTES,
-            }
         }
         self.queue.wake();
-        receiver
     }
 }
 
@@ -328,7 +398,8 @@ impl Drop for LogInner {
     }
 }
 
-/// A call that has begun. Dropping it without [`Self::end`] records it as abandoned: its caller disconnected.
+/// A call whose begin record is enqueued. Dropping it without [`Self::end`] records it as abandoned: its caller
+/// disconnected. Each begin record gets exactly one end.
 #[must_use = "dropping it records the call as abandoned"]
 pub struct OpenCall {
     log: ExecutionLog,
@@ -339,12 +410,45 @@ pub struct OpenCall {
 
 enum OpenCallState {
     /// The begin record was enqueued and is not acknowledged yet.
-    Beginning(oneshot::Receiver<Result<(), LogUnavailable>>),
+    Beginning(QueuedWrite),
     Begun,
+    /// The begin record was rejected, so it gets no end.
+    Rejected,
     Ended,
 }
 
 impl OpenCall {
+    /// Waits until the begin record is as durable as requested. After an error the record may be in the log all the
+    /// same; [`Self::is_recorded`] tells.
+    ///
+    /// # Errors
+    /// If the record could not be written or synced.
+    pub async fn acknowledged(&mut self) -> Result<(), LogUnavailable> {
+        let OpenCallState::Beginning(queued) = &mut self.state else { return Ok(()) };
+        let acknowledged = queued.written().await;
+        self.set_begun(&acknowledged);
+        acknowledged
+    }
+
+    /// Returns true if the begin record is in the log or will be. If not, this call needs no end: use
+    /// [`ExecutionLog::record`] to write both of its records.
+    pub fn is_recorded(&mut self) -> bool {
+        if let OpenCallState::Beginning(queued) = &mut self.state {
+            // From here on the writer keeps a begin that fails, because its end follows.
+            queued.receiver.close();
+            let acknowledged = queued.receiver.try_recv().unwrap_or(Ok(()));
+            self.set_begun(&acknowledged);
+        }
+        !matches!(self.state, OpenCallState::Rejected)
+    }
+
+    fn set_begun(&mut self, acknowledged: &Result<(), LogUnavailable>) {
+        self.state = match acknowledged {
+            Err(unavailable) if !unavailable.written => OpenCallState::Rejected,
+            _ => OpenCallState::Begun,
+        };
+    }
+
     /// Writes the end record. It is enqueued at once, even if the future is never awaited. If it cannot be written
     /// now, it is kept in memory and written later.
     pub fn end(
@@ -352,58 +456,23 @@ impl OpenCall {
         end: &CallEnd<'_>,
         durability: Durability,
     ) -> impl Future<Output = Result<(), LogUnavailable>> + Send + use<> {
-        let receiver = self.submit(end, durability);
-        async move { receiver.await.unwrap_or(Err(LogUnavailable::STOPPED)) }
+        let mut queued = self.enqueue(end, durability);
+        async move { queued.written().await }
     }
 
-    fn submit(
-        &mut self,
-        end: &CallEnd<'_>,
-        durability: Durability,
-    ) -> oneshot::Receiver<Result<(), LogUnavailable>> {
+    fn enqueue(&mut self, end: &CallEnd<'_>, durability: Durability) -> QueuedWrite {
         self.state = OpenCallState::Ended;
         let body = self.log.0.renderer.end(&self.prefix, end);
         // Does not wait for capacity: there is one end per begin, and the begin did wait.
-        self.log.0.submit([NewRecord { body, units: 0, durability, kind: RecordKind::End }])
-    }
-
-    /// Handles a begin record that could not be made durable. If it was written all the same, it gets an end.
-    fn handle_rejected_begin(&mut self, unavailable: &LogUnavailable) {
-        if unavailable.written {
-            let error = CallFailure {
-                code: ErrorCode::StorageUnavailable,
-                stage: Stage::Record,
-                outcome: ExecutionState::NotStarted,
-                message: "the execution log cannot be written",
-                cause: unavailable.cause.as_ref().map(ToString::to_string),
-            };
-            let end = self.minimal_end(CallStatus::Error, Some(error));
-            self.submit(&end, Durability::Written);
-        } else {
-            self.state = OpenCallState::Ended;
-        }
-    }
-
-    fn minimal_end<'a>(&self, status: CallStatus, error: Option<CallFailure<'a>>) -> CallEnd<'a> {
-        let took = self.log.0.queue.clock.elapsed().saturating_sub(self.since);
-        CallEnd { status, error, attempts: 0, cached: false, took, stages: &[], output: None, secret: None }
+        self.log.enqueue([NewRecord { body, units: 0, durability, kind: RecordKind::End }])
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        match &mut self.state {
-            OpenCallState::Ended => return,
-            OpenCallState::Begun => {}
-            OpenCallState::Beginning(receiver) => {
-                // From here on the writer keeps a begin that fails, because this end follows it.
-                receiver.close();
-                if let Ok(Err(unavailable)) = receiver.try_recv()
-                    && !unavailable.written
-                {
-                    return;
-                }
-            }
+        self.log.0.open_calls.fetch_sub(1, Ordering::Relaxed);
+        if matches!(self.state, OpenCallState::Ended) || !self.is_recorded() {
+            return;
         }
         let error = CallFailure {
             code: ErrorCode::Cancelled,
@@ -412,14 +481,24 @@ impl Drop for OpenCall {
             message: "the caller disconnected before the call finished",
             cause: None,
         };
-        let end = self.minimal_end(CallStatus::Abandoned, Some(error));
-        self.submit(&end, Durability::Written);
+        let took = self.log.0.queue.clock.elapsed().saturating_sub(self.since);
+        let end = CallEnd {
+            status: CallStatus::Abandoned,
+            error: Some(error),
+            attempts: 0,
+            cached: false,
+            took,
+            stages: &[],
+            output: None,
+            secret: None,
+        };
+        drop(self.enqueue(&end, Durability::Written));
     }
 }
 
 /// A rendered record that is not in the queue yet.
 struct NewRecord {
-    body: String,
+    body: PartBuffer,
     units: u32,
     durability: Durability,
     kind: RecordKind,
@@ -440,7 +519,7 @@ pub(crate) enum RecordKind {
 /// A record waiting to be written.
 pub(crate) struct QueuedRecord {
     pub(crate) at: Timestamp,
-    pub(crate) body: String,
+    pub(crate) body: PartBuffer,
     /// Queue capacity it occupies.
     pub(crate) units: u32,
     pub(crate) durability: Durability,
@@ -453,6 +532,7 @@ pub(crate) struct RecordQueue {
     pub(crate) clock: Arc<dyn Clock>,
     /// Free capacity, in units.
     pub(crate) capacity: Semaphore,
+    pub(crate) errors: Arc<StorageErrors>,
     state: Mutex<QueueState>,
     wake: Condvar,
 }
@@ -480,20 +560,17 @@ impl QueueState {
 impl RecordQueue {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let capacity = Semaphore::new(QUEUE_UNITS as usize);
-        Self { clock, capacity, state: Mutex::default(), wake: Condvar::new() }
+        Self { clock, capacity, errors: Arc::default(), state: Mutex::default(), wake: Condvar::new() }
     }
 
     /// Stamps records with the current time and enqueues them together. Stamping under the lock keeps records in the
-    /// order of their timestamps, as long as the clock goes forward. Also returns the number of bytes queued.
-    fn push<const N: usize>(
-        &self,
-        records: [NewRecord; N],
-    ) -> (oneshot::Receiver<Result<(), LogUnavailable>>, usize) {
+    /// order of their timestamps, as long as the clock goes forward. The receiver reports the last of them.
+    fn push<const N: usize>(&self, records: [NewRecord; N]) -> oneshot::Receiver<Result<(), LogUnavailable>> {
         let (sender, receiver) = oneshot::channel();
         let mut sender = Some(sender);
         let mut state = self.lock();
         if state.closed {
-            return (receiver, usize::MAX);
+            return receiver;
         }
         let at = self.clock.now();
         for (index, NewRecord { body, units, durability, kind }) in records.into_iter().enumerate() {
@@ -501,7 +578,7 @@ impl RecordQueue {
             state.bytes += body.len();
             state.records.push(QueuedRecord { at, body, units, durability, kind, waiter });
         }
-        (receiver, state.bytes)
+        receiver
     }
 
     /// Returns the number of bytes queued.

@@ -7,7 +7,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use fs_err::File;
 use jiff::civil::Date;
 
 use crate::chain::RecordLine;
@@ -112,7 +111,7 @@ impl<'a> LineMerge<'a> {
     }
 
     fn activate(&mut self, file: &PendingFile) -> io::Result<()> {
-        let opened = match File::open(&file.path) {
+        let opened = match folder::open_for_reading(&file.path) {
             // Removed by retention in the meantime.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
@@ -158,7 +157,7 @@ fn advance(
 }
 
 fn first_seq(path: &Path) -> io::Result<Option<u64>> {
-    let mut lines = ForwardLines::new(File::open(path)?, 0)?;
+    let mut lines = ForwardLines::new(folder::open_for_reading(path)?, 0)?;
     while let Some(line) = lines.line()? {
         if let Some(line) = RecordLine::parse(line) {
             return Ok(Some(line.seq));
@@ -168,5 +167,5 @@ fn first_seq(path: &Path) -> io::Result<Option<u64>> {
 }
 
 fn last_seq(path: &Path) -> io::Result<Option<u64>> {
-    Ok(folder::find_end(&File::open(path)?)?.last.map(|last| last.head.seq))
+    Ok(folder::find_end(&folder::open_for_reading(path)?)?.last.map(|last| last.head.seq))
 }

@@ -30,24 +30,7 @@ const BOUNDS: [u64; 14] = [
 
 const STATUSES: [CallStatus; 3] = [CallStatus::Success, CallStatus::Error, CallStatus::Abandoned];
 
-const CODES: [ErrorCode; 14] = [
-    ErrorCode::InvalidArguments,
-    ErrorCode::ToolNotFound,
-    ErrorCode::Unauthorized,
-    ErrorCode::RateLimited,
-    ErrorCode::Overloaded,
-    ErrorCode::Timeout,
-    ErrorCode::ServiceUnavailable,
-    ErrorCode::ProviderFailure,
-    ErrorCode::ToolExecutionError,
-    ErrorCode::InvalidOutput,
-    ErrorCode::OutputTooLarge,
-    ErrorCode::Cancelled,
-    ErrorCode::DeprecatedRemoved,
-    ErrorCode::StorageUnavailable,
-];
-
-/// Returns the index of a code in [`CODES`]. A match, so that a new code fails to compile until it is added.
+/// Returns the index of a code in [`ErrorCode::ALL`]. A match, so that a new code fails to compile until it is added.
 fn code_index(code: ErrorCode) -> usize {
     match code {
         ErrorCode::InvalidArguments => 0,
@@ -58,12 +41,14 @@ fn code_index(code: ErrorCode) -> usize {
         ErrorCode::Timeout => 5,
         ErrorCode::ServiceUnavailable => 6,
         ErrorCode::ProviderFailure => 7,
-        ErrorCode::ToolExecutionError => 8,
-        ErrorCode::InvalidOutput => 9,
-        ErrorCode::OutputTooLarge => 10,
-        ErrorCode::Cancelled => 11,
-        ErrorCode::DeprecatedRemoved => 12,
-        ErrorCode::StorageUnavailable => 13,
+        ErrorCode::ToolUnusable => 8,
+        ErrorCode::ToolExecutionError => 9,
+        ErrorCode::InvalidOutput => 10,
+        ErrorCode::OutputTooLarge => 11,
+        ErrorCode::Cancelled => 12,
+        ErrorCode::DeprecatedRemoved => 13,
+        ErrorCode::StorageUnavailable => 14,
+        ErrorCode::NotFound => 15,
     }
 }
 
@@ -133,7 +118,7 @@ impl Metrics {
 pub struct ToolMetrics {
     success: AtomicU64,
     abandoned: AtomicU64,
-    errors: [AtomicU64; CODES.len()],
+    errors: [AtomicU64; ErrorCode::ALL.len()],
     cache_hits: AtomicU64,
     times: [AtomicU64; BOUNDS.len() + 1],
     micros: AtomicU64,
@@ -175,7 +160,7 @@ impl ToolMetrics {
             let counts: Vec<(&str, u64)> = match status {
                 CallStatus::Success => vec![("", self.success.load(Ordering::Relaxed))],
                 CallStatus::Abandoned => vec![("", self.abandoned.load(Ordering::Relaxed))],
-                CallStatus::Error => CODES
+                CallStatus::Error => ErrorCode::ALL
                     .iter()
                     .map(|code| (code.label(), self.errors[code_index(*code)].load(Ordering::Relaxed)))
                     .filter(|(_, count)| *count > 0)
@@ -260,7 +245,7 @@ toolgate_tool_duration_seconds_bucket{tool="files.\"read\"",le="0.001"} 2
 
     #[test]
     fn every_code_has_its_index() {
-        for (index, code) in CODES.into_iter().enumerate() {
+        for (index, code) in ErrorCode::ALL.into_iter().enumerate() {
             assert_eq!(code_index(code), index);
         }
     }

@@ -106,12 +106,14 @@ impl SimulatedProcess {
     fn start(folder: &Path, clock: &Arc<ManualClock>) -> Self {
         let clock = Arc::clone(clock) as Arc<dyn Clock>;
         let recovered = folder::recover(folder).unwrap();
-        let syncer = Arc::new(Syncer::new(folder.to_owned(), recovered.lengths.clone()));
+        let queue = Arc::new(RecordQueue::new(Arc::clone(&clock)));
+        let errors = Arc::clone(&queue.errors);
+        let syncer = Arc::new(Syncer::new(folder.to_owned(), recovered.lengths.clone(), errors));
         let writer = LogWriter::new(WriterSetup {
             folder: folder.to_owned(),
             recovered,
             keep: Duration::from_secs(1 << 30),
-            queue: Arc::new(RecordQueue::new(Arc::clone(&clock))),
+            queue,
             clock,
             syncer: Arc::clone(&syncer),
             reserve: DiskReserve::new(folder, 0),
@@ -126,12 +128,14 @@ impl SimulatedProcess {
             let id = format!("call-{next}");
             let (waiter, receiver) = oneshot::channel();
             let synced = random.bool();
+            // Long ones have another hash.
+            let length = if random.u8(..) < 12 { 5_000 } else { random.usize(..250) };
             if synced {
                 self.waiting.push((id.clone(), receiver));
             }
             records.push_back(QueuedRecord {
                 at: clock.now(),
-                body: format!(r#""kind":"end","call":"{id}","text":"{}""#, "x".repeat(random.usize(..250))),
+                body: format!(r#""kind":"end","call":"{id}","text":"{}""#, "x".repeat(length)).into(),
                 units: 0,
                 durability: if synced { Durability::Synced } else { Durability::Written },
                 kind: if random.bool() { RecordKind::Begin } else { RecordKind::End },

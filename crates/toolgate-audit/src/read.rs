@@ -17,6 +17,7 @@ use memchr::memmem::{Finder, find};
 use memchr::{memchr, memchr2};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use toolgate_types::call::OperationKind;
 
 use crate::chain::{self, RecordLine};
 use crate::folder;
@@ -32,10 +33,14 @@ pub mod history;
 pub struct TruncatedBody {
     /// The first part of the body.
     pub head: String,
-    /// Length of the whole body in bytes.
+    /// Length of the body as received, in bytes.
     pub length: u64,
-    /// SHA-256 of the part that was cut off.
-    pub sha256: String,
+    /// SHA-256 of the body as received, if it has at most 4 KiB. Of the part that was cut off, in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// BLAKE3 of a longer body as received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blake3: Option<String>,
 }
 
 /// The begin record of a call.
@@ -49,6 +54,9 @@ pub struct BeginRecord {
     pub call: String,
     pub caller: String,
     pub tool: String,
+    /// Kind of the operation: `tool`, `resource`, `prompt`, and so on.
+    #[serde(default = "tool_operation")]
+    pub operation: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// Correlation id that links related calls.
@@ -66,14 +74,25 @@ pub struct BeginRecord {
     pub decision: String,
     /// Names of the policy rules that decided.
     pub rules: Vec<String>,
+    /// True if the call needed approval and did not get it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_approved: bool,
     /// Person who approved the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
+    /// True if untrusted content had reached the session before the decision.
+    #[serde(default)]
+    pub tainted: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<RawValue>>,
     /// The arguments, if they were truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments_cut: Option<TruncatedBody>,
+}
+
+/// The kind of records that name none.
+fn tool_operation() -> String {
+    OperationKind::Tool.label().to_owned()
 }
 
 /// The error of a failed call.
@@ -102,6 +121,9 @@ pub struct EndRecord {
     pub call: String,
     pub caller: String,
     pub tool: String,
+    /// Kind of the operation: `tool`, `resource`, `prompt`, and so on.
+    #[serde(default = "tool_operation")]
+    pub operation: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// `success`, `error` or `abandoned`.
@@ -158,6 +180,11 @@ impl LoggedCall {
         self.either(|begin| begin.tool.as_str(), |end| end.tool.as_str())
     }
 
+    /// Returns the kind of the operation.
+    pub fn operation(&self) -> &str {
+        self.either(|begin| begin.operation.as_str(), |end| end.operation.as_str())
+    }
+
     pub fn caller(&self) -> &str {
         self.either(|begin| begin.caller.as_str(), |end| end.caller.as_str())
     }
@@ -186,6 +213,8 @@ impl LoggedCall {
 pub struct CallFilter {
     /// Tool name; `github.*` matches all names with that prefix.
     pub tool: Option<String>,
+    /// Kind of the operation. `None` selects all but lists, because there are many of them.
+    pub kind: Option<OperationKind>,
     pub caller: Option<String>,
     /// Status: `success`, `error`, `abandoned`, `open`, or an error code.
     pub status: Option<String>,
@@ -230,6 +259,10 @@ impl CallFilter {
             call.status() == wanted || code == Some(wanted)
         };
         self.tool.as_ref().is_none_or(tool)
+            && match self.kind {
+                Some(kind) => call.operation() == kind.label(),
+                None => call.operation() != OperationKind::List.label(),
+            }
             && self.caller.as_ref().is_none_or(|wanted| call.caller() == wanted)
             && self.status.as_ref().is_none_or(status)
             && self.since.is_none_or(|since| call.time() >= since)
@@ -243,7 +276,9 @@ impl CallFilter {
             None => needle("tool", tool),
         });
         let caller = self.caller.as_ref().map(|caller| needle("caller", caller));
-        let finders: Vec<_> = [tool, caller]
+        let kind = self.kind.filter(|kind| *kind != OperationKind::Tool);
+        let kind = kind.map(|kind| needle("operation", kind.label()));
+        let finders: Vec<_> = [tool, kind, caller]
             .into_iter()
             .flatten()
             .map(|needle| Finder::new(needle.as_bytes()).into_owned())
@@ -311,7 +346,7 @@ impl LogReader {
 
     /// Opens a day's file. Returns `None` if retention removed it in the meantime.
     fn open(&self, day: Date) -> io::Result<Option<File>> {
-        match File::open(folder::day_path(&self.folder, day)) {
+        match folder::open_for_reading(&folder::day_path(&self.folder, day)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             file => file.map(Some),
         }
@@ -364,12 +399,14 @@ impl LogReader {
         Ok(LoggedCall::new(None, end.as_deref()))
     }
 
-    /// Computes statistics per tool, over calls that ended in the filter's time range.
+    /// Computes statistics per tool, or per name of the filter's kind, over calls that ended in the filter's time range.
     pub fn stats(&self, filter: &CallFilter) -> io::Result<BTreeMap<String, ToolStats>> {
         #[derive(Deserialize)]
         struct EndSummary<'a> {
             #[serde(borrow)]
             tool: Cow<'a, str>,
+            #[serde(default)]
+            operation: Option<&'a str>,
             #[serde(borrow)]
             caller: Cow<'a, str>,
             status: &'a str,
@@ -395,7 +432,9 @@ impl LogReader {
                 Some(start) => !brief.tool.starts_with(start),
                 None => brief.tool != *wanted,
             };
-            if filter.tool.as_ref().is_some_and(other)
+            let kind = brief.operation.unwrap_or(OperationKind::Tool.label());
+            if kind != filter.kind.unwrap_or_default().label()
+                || filter.tool.as_ref().is_some_and(other)
                 || filter.caller.as_ref().is_some_and(|wanted| brief.caller != *wanted)
             {
                 continue;

@@ -9,22 +9,28 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use toolgate_json::{RawJson, quote};
+use toolgate_json::{RawJson, escape};
 use toolgate_redact::KnownSecrets;
-use toolgate_types::call::Stage;
+use toolgate_types::call::{OperationKind, Stage};
 use toolgate_types::{CallError, ErrorCode, ExecutionState, Secret};
 
-use crate::chain;
+use crate::chain::{self, HashFunction};
 use crate::fields::SecretFields;
-use crate::redact::{CallRedaction, Redactor, named_secrets};
+use crate::part_buffer::{MIN_SHARED_BYTES, PartBuffer, SharedPart};
+use crate::redact::{CallRedaction, Redactor, UnchangedString, named_secrets};
 
 /// Maximum number of causes of an error that are recorded.
 const MAX_CAUSES: usize = 16;
+/// Bytes of arguments recorded for a call that was refused. Most arguments fit, so that `policy test` can replay the
+/// decision, and a refused call takes little more space than its other members do.
+const MAX_REFUSED_BODY: usize = 1 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     Allow,
     Deny,
+    /// Denied, because the call needed approval and did not get it.
+    NotApproved,
     /// No decision was made because the tool does not exist.
     Undecided,
 }
@@ -34,7 +40,7 @@ impl Decision {
     pub fn label(self) -> &'static str {
         match self {
             Self::Allow => "allow",
-            Self::Deny => "deny",
+            Self::Deny | Self::NotApproved => "deny",
             Self::Undecided => "undecided",
         }
     }
@@ -46,7 +52,8 @@ pub struct CallBegin<'a> {
     /// Unique call id.
     pub call: &'a str,
     pub caller: &'a str,
-    /// Tool name as the caller requested it.
+    pub operation: OperationKind,
+    /// Tool name as the caller requested it. For other operations, the URI or the name of the prompt.
     pub tool: &'a str,
     pub session: Option<&'a str>,
     /// Correlation id that links related calls.
@@ -63,6 +70,8 @@ pub struct CallBegin<'a> {
     pub rules: &'a [String],
     /// Person who approved the call.
     pub asked: Option<&'a str>,
+    /// True if untrusted content had reached the session before the decision.
+    pub tainted: bool,
     pub arguments: &'a RawJson,
     /// Arguments that are secret according to the tool's schema. Their values are masked in the output too.
     pub secret: Option<&'a SecretFields>,
@@ -171,6 +180,11 @@ pub enum LogEvent<'a> {
 }
 
 impl<'a> CallEnd<'a> {
+    /// Returns true if the call ended before it was sent, and without a result from the cache.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.status != CallStatus::Success && self.attempts == 0 && !self.cached
+    }
+
     /// Returns the end of a call whose caller disconnected.
     pub fn abandoned(error: &'a CallError, took: Duration) -> Self {
         let (status, error) = (CallStatus::Abandoned, Some(error.into()));
@@ -221,6 +235,10 @@ impl RecordRenderer {
             member(r#","call":"#, begin.call, line, out);
             member(r#","caller":"#, begin.caller, line, out);
             member(r#","tool":"#, begin.tool, line, out);
+            // Most operations are tool calls, so their kind is left out.
+            if begin.operation != OperationKind::Tool {
+                write_constant(r#","operation":"#, begin.operation.label(), out);
+            }
             if let Some(session) = begin.session {
                 member(r#","session":"#, session, line, out);
             }
@@ -228,9 +246,31 @@ impl RecordRenderer {
         CallPrefix { text, secrets }
     }
 
-    pub(crate) fn begin(&self, prefix: &CallPrefix, begin: &CallBegin<'_>) -> String {
+    pub(crate) fn begin(&self, prefix: &CallPrefix, begin: &CallBegin<'_>) -> PartBuffer {
         let body = RecordBody { name: "arguments", json: begin.arguments, secret: begin.secret };
-        self.line(r#""kind":"begin""#, prefix, &prefix.secrets, Some(body), |line, out| {
+        self.begin_line(prefix, begin, Some(body))
+    }
+
+    /// Renders the begin record of a call that ended before it was sent. Of long arguments, it has only length and hash.
+    pub(crate) fn refused(&self, prefix: &CallPrefix, begin: &CallBegin<'_>) -> PartBuffer {
+        let arguments = begin.arguments.as_str();
+        if arguments.len() <= MAX_REFUSED_BODY {
+            return self.begin(prefix, begin);
+        }
+        let mut line = self.begin_line(prefix, begin, None);
+        let mut out = String::with_capacity(TRUNCATION_SIZE);
+        write_truncated("arguments", &[], arguments, &mut out);
+        line.extend(out.as_bytes());
+        line
+    }
+
+    fn begin_line(
+        &self,
+        prefix: &CallPrefix,
+        begin: &CallBegin<'_>,
+        body: Option<RecordBody<'_>>,
+    ) -> PartBuffer {
+        self.line(r#""kind":"begin""#, prefix, &prefix.secrets, body, |line, out| {
             member(r#","correlation":"#, begin.correlation, line, out);
             out.push_str(r#","correlation_from_client":"#);
             out.push_str(if begin.correlation_from_client { "true" } else { "false" });
@@ -249,13 +289,19 @@ impl RecordRenderer {
                 line.write_string(rule, out);
             }
             out.push(']');
+            if begin.decision == Decision::NotApproved {
+                out.push_str(r#","not_approved":true"#);
+            }
             if let Some(asked) = begin.asked {
                 member(r#","asked":"#, asked, line, out);
+            }
+            if begin.tainted {
+                out.push_str(r#","tainted":true"#);
             }
         })
     }
 
-    pub(crate) fn end(&self, prefix: &CallPrefix, end: &CallEnd<'_>) -> String {
+    pub(crate) fn end(&self, prefix: &CallPrefix, end: &CallEnd<'_>) -> PartBuffer {
         let mut secrets = Cow::Borrowed(&prefix.secrets);
         if let (Some(secret), Some(output)) = (end.secret, end.output)
             && !secret.is_empty()
@@ -296,7 +342,7 @@ impl RecordRenderer {
         })
     }
 
-    pub(crate) fn event(&self, event: &LogEvent<'_>) -> String {
+    pub(crate) fn event(&self, event: &LogEvent<'_>) -> PartBuffer {
         let mut out = String::with_capacity(256);
         self.redactor.write(&KnownSecrets::default(), &mut out, |line, out| match *event {
             LogEvent::Start { version, policy, config } => {
@@ -318,7 +364,7 @@ impl RecordRenderer {
                 out.push_str(if held_back { r#","held_back":true"# } else { r#","held_back":false"# });
             }
         });
-        out
+        out.into()
     }
 
     /// Renders a record of a call: the shared prefix, the members added by `fields`, and the body.
@@ -329,46 +375,65 @@ impl RecordRenderer {
         secrets: &KnownSecrets,
         body: Option<RecordBody<'_>>,
         fields: impl Fn(CallRedaction<'_>, &mut String),
-    ) -> String {
+    ) -> PartBuffer {
         let length = body.as_ref().map_or(0, |body| body.json.bytes().len());
         let mut out = if length > self.max_body { self.take_spare() } else { String::new() };
-        out.reserve(TYPICAL_SIZE + length);
+        // Most of a long body is one string, and that is not copied.
+        out.reserve(TYPICAL_SIZE + length.min(2 * MIN_SHARED_BYTES));
         out.push_str(kind);
         out.push_str(&prefix.text);
-        let start = self.redactor.write(secrets, &mut out, |line, out| {
+        let (start, cut, unchanged) = self.redactor.write(secrets, &mut out, |line, out| {
             fields(line, out);
             let start = out.len();
-            if let Some(RecordBody { name, json, secret }) = &body {
+            let mut unchanged = Vec::new();
+            let cut = body.as_ref().and_then(|RecordBody { name, json, secret }| {
                 key(name, out);
-                line.json(json.as_str(), secret.unwrap_or(&self.nothing), out);
-            }
-            start
+                let secret = secret.unwrap_or(&self.nothing);
+                let value = (json.as_str(), json.long_strings());
+                line.json_head(value, secret, self.max_body, Some(&mut unchanged), out)
+            });
+            (start, cut, unchanged)
         });
-        match body {
-            Some(body) => self.truncate_body(out, start, body.name),
-            None => out,
+        match (body, cut) {
+            (Some(body), Some(cut)) => self.truncate_body(out, start, cut, &body, &unchanged).into(),
+            (Some(body), None) if !unchanged.is_empty() => {
+                let json = body.json;
+                let shared = unchanged.into_iter().map(|UnchangedString { after, range }| SharedPart {
+                    after,
+                    bytes: json.bytes().slice(range),
+                });
+                PartBuffer::new(out, shared.collect())
+            }
+            _ => out.into(),
         }
     }
 
-    /// Truncates the body, the last member of a line, to `max_body` bytes and adds length and hash of the rest.
-    /// Truncation comes after redaction, because half a secret would not be recognised.
-    fn truncate_body(&self, mut line: String, start: usize, name: &str) -> String {
-        let json = &line[start + name.len() + KEY..];
-        if json.len() <= self.max_body {
-            return line;
+    /// Truncates the body, the last member of a line, and adds its length and hash.
+    fn truncate_body(
+        &self,
+        mut line: String,
+        start: usize,
+        cut: usize,
+        body: &RecordBody<'_>,
+        unchanged: &[UnchangedString],
+    ) -> String {
+        let mut from = start + body.name.len() + KEY;
+        let mut left = cut.saturating_sub(from);
+        let mut parts = Vec::with_capacity(2 * unchanged.len() + 1);
+        for UnchangedString { after, range } in unchanged {
+            parts.extend([&line[from..*after], &body.json.as_str()[range.clone()]]);
+            from = *after;
         }
-        let (head, rest) = json.split_at(json.floor_char_boundary(self.max_body));
+        parts.push(&line[from..]);
+        for part in &mut parts {
+            *part = &part[..part.floor_char_boundary(left)];
+            left -= part.len();
+        }
         // Quoting adds escapes: leave a little more room than most heads need.
-        let mut out = String::with_capacity(TYPICAL_SIZE + start + head.len() + head.len() / 16);
+        let length = parts.iter().map(|part| part.len()).sum::<usize>();
+        let mut out = String::with_capacity(TYPICAL_SIZE + start + length + length / 16);
         out.push_str(&line[..start]);
-        out.push_str(",\"");
-        out.push_str(name);
-        out.push_str(r#"_cut":{"head":"#);
-        quote(head, &mut out);
-        number(r#","length":"#, json.len() as u64, &mut out);
-        let hash = chain::hex(&Sha256::digest(rest));
-        write_constant(r#","sha256":"#, std::str::from_utf8(&hash).unwrap_or_default(), &mut out);
-        out.push('}');
+        write_truncated(body.name, &parts, body.json.as_str(), &mut out);
         line.clear();
         // Free the memory of an unusually large line.
         line.shrink_to(2 * self.max_body);
@@ -381,6 +446,8 @@ impl RecordRenderer {
     }
 }
 
+/// Size of the members of a truncated body without its head.
+const TRUNCATION_SIZE: usize = 160;
 /// Typical size of a record without its body.
 const TYPICAL_SIZE: usize = 512;
 
@@ -404,6 +471,23 @@ fn key(name: &str, out: &mut String) {
     out.push_str(",\"");
     out.push_str(name);
     out.push_str("\":");
+}
+
+/// Adds the redacted head of a body, and length and hash of the body as received.
+fn write_truncated(name: &str, head: &[&str], body: &str, out: &mut String) {
+    out.push_str(",\"");
+    out.push_str(name);
+    out.push_str(r#"_cut":{"head":""#);
+    head.iter().for_each(|part| escape(part, out));
+    number(r#"","length":"#, body.len() as u64, out);
+    let function = HashFunction::for_length(body.len());
+    let hash = function.digest([body.as_bytes()]);
+    let name = match function {
+        HashFunction::Sha256 => r#","sha256":"#,
+        HashFunction::Blake3 => r#","blake3":"#,
+    };
+    write_constant(name, std::str::from_utf8(&hash).unwrap_or_default(), out);
+    out.push('}');
 }
 
 /// Adds a member with one of our own constants, which needs no redaction.
@@ -433,6 +517,8 @@ mod tests {
 
     fn begin<'a>(arguments: &'a RawJson, rules: &'a [String]) -> CallBegin<'a> {
         CallBegin {
+            operation: Default::default(),
+            tainted: false,
             call: "c1",
             caller: "ann",
             tool: "github.search",
@@ -462,7 +548,7 @@ mod tests {
         let renderer = renderer(1000);
         let prefix = renderer.prefix(&begin);
         assert_eq!(
-            renderer.begin(&prefix, &begin),
+            renderer.begin(&prefix, &begin).to_text(),
             r#""kind":"begin","call":"c1","caller":"ann","tool":"github.search","session":"s1","correlation":"r1","correlation_from_client":true,"trace":"t1","server":"github","decision":"allow","rules":["reads"],"asked":"bob","arguments":{"q":"x","token":"***"}"#
         );
         let error = CallError::new(ErrorCode::Timeout, Stage::Invoke, "saw hunter22")
@@ -483,7 +569,7 @@ mod tests {
             secret: None,
         };
         assert_eq!(
-            renderer.end(&prefix, &end),
+            renderer.end(&prefix, &end).to_text(),
             r#""kind":"end","call":"c1","caller":"ann","tool":"github.search","session":"s1","status":"error","error":{"code":"timeout","stage":"invoke","outcome":"unknown","message":"saw ***","cause":"password: ***"},"attempts":2,"cached":false,"micros":7000,"stages":[["resolve",3],["cache",4,"miss"]]"#
         );
     }
@@ -514,7 +600,8 @@ mod tests {
             output: Some(&output),
             secret: None,
         };
-        let lines = renderer.begin(&prefix, &begin(&arguments, &[])) + &renderer.end(&prefix, &end);
+        let lines = renderer.begin(&prefix, &begin(&arguments, &[])).to_text()
+            + &renderer.end(&prefix, &end).to_text();
         for shown in ["correct", "horse", "Y29y", "636f"] {
             assert!(!lines.contains(shown), "{lines}");
         }
@@ -530,6 +617,8 @@ mod tests {
         let fields =
             SecretFields::from_schema(&serde_json::json!({ "properties": { "pin": { "x-secret": true } } }));
         let begin = CallBegin {
+            operation: Default::default(),
+            tainted: false,
             call: text,
             caller: text,
             tool: text,
@@ -577,11 +666,13 @@ mod tests {
                 class: text,
                 held_back: true,
             };
-            let lines = [renderer.begin(&prefix, &begin), renderer.end(&prefix, &end)];
+            let lines = [renderer.begin(&prefix, &begin).to_text(), renderer.end(&prefix, &end).to_text()];
             for line in &lines {
                 assert!(!line.contains("swordfish"), "{line}");
             }
-            for line in lines.iter().chain(&[renderer.event(&start), renderer.event(&changed)]) {
+            for line in
+                lines.iter().chain(&[renderer.event(&start).to_text(), renderer.event(&changed).to_text()])
+            {
                 for secret in ["hunter22", "sk-abc", "ACME-7"] {
                     assert!(!line.contains(secret), "{secret} is in {line}");
                 }
@@ -591,14 +682,182 @@ mod tests {
     }
 
     #[test]
-    fn long_body_is_truncated_after_redaction() {
-        let arguments = RawJson::from_trusted(r#"["ää","hunter22","b"]"#.to_owned());
-        let renderer = renderer(4);
+    fn refused_call_records_little_of_its_arguments() {
+        let renderer = renderer(1 << 20);
+        let line = |size: usize| {
+            let arguments = RawJson::from_trusted(format!(r#"{{"text":"{}"}}"#, "x".repeat(size)));
+            let begin = begin(&arguments, &[]);
+            (renderer.refused(&renderer.prefix(&begin), &begin).to_text(), arguments)
+        };
+        let (short, arguments) = line(1_000);
+        assert!(short.ends_with(&format!(r#","arguments":{}"#, arguments.as_str())));
+        let (long, arguments) = line(1 << 20);
+        let hash = chain::hex(blake3::hash(arguments.as_str().as_bytes()).as_bytes());
+        let (hash, length) = (std::str::from_utf8(&hash).unwrap(), arguments.as_str().len());
+        let cut = format!(r#","arguments_cut":{{"head":"","length":{length},"blake3":"{hash}"}}"#);
+        assert!(long.ends_with(&cut) && long.len() < 1_000, "{long}");
+    }
+
+    /// Returns the head of a truncated body, or the whole body.
+    fn head_of(renderer: &RecordRenderer, json: &str) -> String {
+        head_of_json(renderer, RawJson::from_trusted(json.to_owned()))
+    }
+
+    fn head_of_json(renderer: &RecordRenderer, json: RawJson) -> String {
         let prefix = CallPrefix { text: String::new(), secrets: KnownSecrets::default() };
-        let body = RecordBody { name: "arguments", json: &arguments, secret: None };
-        let out = renderer.line("", &prefix, &KnownSecrets::default(), Some(body), |_, _| {});
-        let rest = chain::hex(&Sha256::digest("ä\",\"***\",\"b\"]"));
-        let rest = std::str::from_utf8(&rest).unwrap();
-        assert_eq!(out, format!(r#","arguments_cut":{{"head":"[\"ä","length":18,"sha256":"{rest}"}}"#));
+        let body = RecordBody { name: "output", json: &json, secret: None };
+        let line = renderer.line("", &prefix, &KnownSecrets::default(), Some(body), |_, _| {}).to_text();
+        let record: serde_json::Value = serde_json::from_str(&format!("{{{}}}", &line[1..])).unwrap();
+        let Some(cut) = record.get("output_cut") else { return line[r#","output":"#.len()..].to_owned() };
+        assert_eq!(cut["length"], json.as_str().len());
+        let function = HashFunction::for_length(json.as_str().len());
+        let hash = function.digest([json.as_str().as_bytes()]);
+        let name = if function == HashFunction::Sha256 { "sha256" } else { "blake3" };
+        assert_eq!(cut[name], std::str::from_utf8(&hash).unwrap());
+        cut["head"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn long_body_is_truncated() {
+        let json = r#"["ää","hunter22", "b"]"#;
+        assert_eq!(head_of(&renderer(4), json), "[\"ä");
+        assert_eq!(head_of(&renderer(11), json), r#"["ää","**"#);
+        assert_eq!(head_of(&renderer(17), json), r#"["ää","***","b""#);
+        // The limit is that of the redacted and compacted body.
+        assert_eq!(head_of(&renderer(18), json), r#"["ää","***","b"]"#);
+        let long = format!(r#"["{}"]"#, "x".repeat(1 << 20));
+        for max_body in [0, 1, 2, 3, 1000, 20_000] {
+            assert_eq!(head_of(&renderer(max_body), &long), long[..max_body]);
+        }
+    }
+
+    /// A secret may be anywhere around the place where a body is truncated, and be followed by a long text or none.
+    #[test]
+    fn no_part_of_a_secret_survives_truncation() {
+        let escaped: String = "hunter22".bytes().map(|byte| format!("\\u{byte:04x}")).collect();
+        let key = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC".repeat(3);
+        let pem = format!("-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----");
+        // The text of a JSON string, and the secret in it.
+        let cases = [
+            ("hunter22".to_owned(), "hunter22"),
+            (escaped.clone(), &escaped),
+            ("%68unter22".to_owned(), "unter22"),
+            ("aHVudGVyMjI".to_owned(), "aHVudGVyMjI"),
+            ("sk-abcdefghijklmnop1234".to_owned(), "abcdefghijklmnop1234"),
+            ("AKIAABCDEFGHIJKLMNOP".to_owned(), "ABCDEFGHIJKLMNOP"),
+            ("password=kingfisher7".to_owned(), "kingfisher7"),
+            ("Authorization: Bearer abcdefgh12345678".to_owned(), "abcdefgh12345678"),
+            ("https://ann:kingfisher@x.test/".to_owned(), "kingfisher"),
+            (pem.replace('\n', "\\n"), &key),
+        ];
+        let long = " and more words".repeat(600);
+        for (text, secret) in &cases {
+            for after in ["", " ", &long] {
+                // A mask before the place makes the result shorter than the text.
+                for before in ["", "password: correct-horse-battery-staple-1 \\u00e4\\ud83d\\ude00 "] {
+                    let json = format!(r#"{{"a":"{before}x {text}{after}"}}"#);
+                    let start = json.find(text.as_str()).unwrap().saturating_sub(60);
+                    for max_body in start..start + text.len() + 66 {
+                        check_head(&json, max_body, secret);
+                    }
+                }
+            }
+            // The secret straddles the end of the part that is searched.
+            for length in (8100..8400).step_by(7) {
+                let key = "a1".repeat(fastrand::usize(6..100));
+                let json = format!(r#"["sk-{key} {} {text}{long}"]"#, "x".repeat(length));
+                check_head(&json, 100, secret);
+            }
+        }
+    }
+
+    /// Checks that a truncated body is the start of the redacted one, and contains no part of a secret.
+    fn check_head(json: &str, max_body: usize, secret: &str) {
+        let head = head_of(&renderer(max_body), json);
+        let whole = renderer(usize::MAX).redactor.json(json);
+        assert!(whole.starts_with(&head) && head.len() <= max_body, "{max_body}: {head}");
+        let mut parts = secret.as_bytes().windows(4);
+        assert!(
+            !parts.any(|part| memchr::memmem::find(head.as_bytes(), part).is_some()),
+            "{max_body}: {head}"
+        );
+    }
+
+    /// Patterns of the user can be of any length.
+    #[test]
+    fn long_match_of_a_pattern_is_masked_before_truncation() {
+        let patterns = vec!["<key>.*</key>".parse().unwrap()];
+        let renderer = RecordRenderer::new(Redactor::new(Vec::new(), patterns), 50);
+        let json = format!(r#"["a <key>{}</key> b"]"#, "x".repeat(100_000));
+        assert_eq!(head_of(&renderer, &json), r#"["a *** b"]"#);
+    }
+
+    /// A long string without secrets is not copied, and the record is the same as one that was.
+    #[test]
+    fn long_strings_are_shared() {
+        let long = "word \\n".repeat(MIN_SHARED_BYTES);
+        let render = |renderer: &RecordRenderer, json: &str| {
+            let json = RawJson::from_trusted(json.to_owned());
+            let prefix = CallPrefix { text: String::new(), secrets: KnownSecrets::default() };
+            let body = RecordBody { name: "output", json: &json, secret: None };
+            let line = renderer.line("", &prefix, &KnownSecrets::default(), Some(body), |_, _| {});
+            let within = |part: &[u8]| json.bytes().as_ptr_range().contains(&part.as_ptr());
+            let shared: usize = line.parts().filter(|part| within(part)).map(<[u8]>::len).sum();
+            (line.to_text(), shared)
+        };
+        let check = |json: &str, shared: usize| {
+            let renderer = renderer(1 << 20);
+            let expected = format!(r#","output":{}"#, renderer.redactor.json(json));
+            assert_eq!(render(&renderer, json), (expected, shared));
+        };
+        let quoted = long.len() + 2;
+        check(&format!(r#"{{"a":[ "{long}" , 1, "{long}"],"password":"x"}}"#), 2 * quoted);
+        // Strings with secrets, or under the name of one, are copied and masked.
+        check(&format!(r#"{{"a":"{long}","b":"{long} hunter22"}}"#), 0);
+        check(&format!(r#"{{"a":"{long}","b":"{long} sk-abcdefghijklmnop1234"}}"#), quoted);
+        check(&format!(r#"{{"a":"{long}","password":"{long}"}}"#), quoted);
+        check(&format!(r#"{{"a":"{long} \u00e4"}}"#), 0);
+        // Masks make the value longer than the limit, although it was within it.
+        let json = format!(r#"["{long}"{}]"#, r#",{"pin":1}"#.repeat(10_000));
+        let renderer = renderer(json.len());
+        assert!(render(&renderer, &json).0.contains("_cut"));
+        assert_eq!(head_of(&renderer, &json), renderer.redactor.json(&json)[..json.len()]);
+    }
+
+    /// The ends of long strings come from the scan, or are searched for: the record is the same.
+    #[test]
+    fn scanned_strings_are_redacted_like_others() {
+        const PARTS: [&str; 10] = [
+            "some words ",
+            "\\n",
+            r#"\""#,
+            r"\\",
+            r"\u00e4",
+            r"\ud83d\ude00",
+            "ä",
+            "sk-abcdefghijklmnop1234 ",
+            "password: kingfisher7, ",
+            "hunter22 ",
+        ];
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..400 {
+            // Escapes that need decoding are rare in half of the texts, secrets in all of them.
+            let kinds = if random.bool() { 4 } else { 7 };
+            let parts = random.usize(100..4_000);
+            let mut text = String::new();
+            for _ in 0..parts {
+                let rare = random.usize(..500) == 0;
+                text.push_str(PARTS[if rare { random.usize(..PARTS.len()) } else { random.usize(..kinds) }]);
+            }
+            let json = format!(r#"{{"a":"{text}","b":["{text}"]}}"#);
+            let max_body = random.usize(..json.len() + 100);
+            let renderer = renderer(max_body);
+            let scanned = RawJson::new(json.clone().into(), Default::default()).unwrap();
+            let (found, known) = (head_of(&renderer, &json), head_of_json(&renderer, scanned));
+            // The place of the cut may differ by an escape if a secret was masked.
+            assert!(found.starts_with(&known) || known.starts_with(&found), "{max_body}: {json}");
+            assert!(found.len().abs_diff(known.len()) <= 16 && known.len() <= max_body, "{max_body}: {json}");
+            assert!(!known.contains("hunter22") && !known.contains("klmnop"), "{max_body}: {json}");
+        }
     }
 }

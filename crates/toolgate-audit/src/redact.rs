@@ -6,10 +6,11 @@
 //! linear in the length; the result is JSON on one line, and the fast and the thorough path give the same result.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use memchr::memchr;
 use parking_lot::RwLock;
-use toolgate_json::{StringEnds, quote};
+use toolgate_json::{LongStrings, StringEnds, StringEscapes, quote};
 use toolgate_redact::{
     KnownSecrets, SecretSources, contains, is_distinctive, looks_secret, mask_all, may_contain_secret,
 };
@@ -18,9 +19,19 @@ use toolgate_types::SecretPattern;
 use toolgate_types::secret::MASK;
 
 use crate::fields::{NodeSet, SecretFields};
+use crate::part_buffer::MIN_SHARED_BYTES;
 
 /// Shorter numbers under the name of a secret are not searched for elsewhere: they may be counts or times.
 const MIN_NUMBER_LENGTH: usize = 6;
+
+/// Bytes of a string that are searched beyond the place where it is truncated: a secret that straddles that place is
+/// recognised as a whole, and so is a name that gives a value away. Longer than any well-known shape that can be
+/// recognised only at its end.
+const CONTEXT: usize = 8 << 10;
+/// Room for a character or an escape at the end of a truncated string.
+const MAX_ESCAPE: usize = 16;
+/// Length of the longest escape, that of a surrogate pair.
+const MAX_ESCAPE_LENGTH: usize = 12;
 
 /// Masks secrets in strings and JSON.
 #[derive(Debug)]
@@ -87,6 +98,15 @@ impl Redactor {
     ) -> CallRedaction<'a> {
         CallRedaction { known, more, patterns: &self.patterns, fast }
     }
+}
+
+/// A long string that a redacted value contains as it was received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UnchangedString {
+    /// Length of the redacted text before it.
+    pub(crate) after: usize,
+    /// Range of the received value, with quotes.
+    pub(crate) range: Range<usize>,
 }
 
 /// The redaction rules for one call.
@@ -169,11 +189,50 @@ impl CallRedaction<'_> {
     /// Appends a JSON value, with its strings redacted and whitespace removed. Text that is not JSON is appended as a
     /// string. `fields` are secret whatever they look like.
     pub(crate) fn json(&self, json: &str, fields: &SecretFields, out: &mut String) {
+        self.json_head((json, LongStrings::default()), fields, usize::MAX, None, out);
+    }
+
+    /// Like [`Self::json`], but redacts only as much as the first `max` bytes of the result need. If the value is longer,
+    /// returns the length of `out` to use. The rest of `out` is not safe to show: a secret may be cut in half at its end.
+    /// The search for known secrets needs that rest; the caller removes it afterwards.
+    ///
+    /// With `unchanged`, long strings without secrets are not appended: they are listed there as ranges of `json`. The
+    /// returned length counts them.
+    pub(crate) fn json_head(
+        &self,
+        (json, long_strings): (&str, LongStrings<'_>),
+        fields: &SecretFields,
+        max: usize,
+        mut unchanged: Option<&mut Vec<UnchangedString>>,
+        out: &mut String,
+    ) -> Option<usize> {
         let start = out.len();
-        if JsonWalk::new(*self, json, fields, out).run().is_none() {
-            out.truncate(start);
-            self.write_string(json, out);
+        let limit = start.saturating_add(max);
+        let mut walk = JsonWalk::new(*self, json, fields, out);
+        walk.limit = limit;
+        if json.len() > max {
+            walk.context = self.context();
         }
+        walk.long_strings = long_strings;
+        walk.unchanged = unchanged.as_deref_mut();
+        if let Some(cut) = walk.run() {
+            return cut;
+        }
+        if let Some(unchanged) = unchanged {
+            unchanged.clear();
+        }
+        out.truncate(start);
+        self.write_string(json, out);
+        (out.len() > limit).then_some(limit)
+    }
+
+    /// Returns how far a secret can reach beyond the place where a string is truncated. A pattern of the user can match
+    /// any length.
+    fn context(&self) -> usize {
+        if !self.patterns.is_empty() {
+            return usize::MAX;
+        }
+        CONTEXT.max(self.known.max_encoded_length()).max(self.more.max_encoded_length())
     }
 }
 
@@ -232,6 +291,14 @@ enum StringEscaping {
     Odd,
 }
 
+/// A string in the raw form, from its opening quote on.
+struct StringSpan {
+    /// Offset of the closing quote, or of the place where the string is truncated.
+    end: usize,
+    escaping: StringEscaping,
+    truncated: bool,
+}
+
 /// An open object or array.
 struct JsonLevel {
     object: bool,
@@ -258,11 +325,23 @@ struct JsonWalk<'a> {
     fields: &'a SecretFields,
     json: &'a str,
     ends: StringEnds<'a>,
+    /// Long strings of `json`, if they are known.
+    long_strings: LongStrings<'a>,
     at: usize,
     out: &'a mut String,
+    /// Lists long strings that are not appended to `out`.
+    unchanged: Option<&'a mut Vec<UnchangedString>>,
+    /// Total length of those.
+    unchanged_bytes: usize,
     levels: Vec<JsonLevel>,
     /// Collects the values that are hidden because of their names.
     hidden_values: Option<&'a mut Vec<Secret>>,
+    /// Length of `out` that is enough.
+    limit: usize,
+    /// Bytes of a string to read beyond that.
+    context: usize,
+    /// Length of `out` that can be used after the walk stopped in a string.
+    cut: Option<usize>,
 }
 
 impl<'a> JsonWalk<'a> {
@@ -277,19 +356,29 @@ impl<'a> JsonWalk<'a> {
             fields,
             json,
             ends: StringEnds::new(json.as_bytes()),
+            long_strings: LongStrings::default(),
             at: 0,
             out,
+            unchanged: None,
+            unchanged_bytes: 0,
             levels: Vec::with_capacity(TYPICAL_DEPTH),
             hidden_values: None,
+            limit: usize::MAX,
+            context: usize::MAX,
+            cut: None,
         }
     }
 
     /// Returns `None` if the text is not JSON. Checks only what keeps the line intact: strings are closed, brackets
-    /// match, and there is exactly one value. The rest was checked when the value was received.
-    fn run(mut self) -> Option<()> {
+    /// match, and there is exactly one value. The rest was checked when the value was received. Otherwise returns the
+    /// length of `out` to use if there is more than that, see [`CallRedaction::json_head`].
+    fn run(mut self) -> Option<Option<usize>> {
         let bytes = self.json.as_bytes();
         let mut values = 0;
         while let Some(&byte) = bytes.get(self.at) {
+            if self.written() > self.limit {
+                return Some(Some(self.limit));
+            }
             if self.levels.is_empty() && !byte.is_ascii_whitespace() {
                 values += 1;
                 if values > 1 {
@@ -332,11 +421,22 @@ impl<'a> JsonWalk<'a> {
                     self.levels.last()?;
                     self.copy_byte(byte);
                 }
-                b'"' => self.string()?,
+                b'"' => {
+                    self.string()?;
+                    if let Some(cut) = self.cut {
+                        return Some(Some(cut));
+                    }
+                }
                 _ => self.scalar()?,
             }
         }
-        (values == 1 && self.levels.is_empty()).then_some(())
+        let cut = (self.written() > self.limit).then_some(self.limit);
+        (values == 1 && self.levels.is_empty()).then_some(cut)
+    }
+
+    /// Length of the redacted text so far.
+    fn written(&self) -> usize {
+        self.out.len() + self.unchanged_bytes
     }
 
     fn copy_byte(&mut self, byte: u8) {
@@ -363,19 +463,75 @@ impl<'a> JsonWalk<'a> {
 
     fn string(&mut self) -> Option<()> {
         let start = self.at + 1;
+        let context = self.context;
+        let room = self.limit.saturating_sub(self.written());
+        let enough = start.saturating_add(room).saturating_add(context).saturating_add(MAX_ESCAPE);
+        let StringSpan { end, escaping, truncated } = match self.known_span(enough) {
+            Some(span) => span,
+            None => self.find_span(enough)?,
+        };
+        let literal = &self.json[start..end];
+        let before = self.written();
+        self.at = if truncated { end } else { end + 1 };
+        let whole = &self.json[start - 1..self.at];
+        self.write_literal(literal, whole, escaping)?;
+        if truncated {
+            // Masks make the text shorter, so at least the context is removed.
+            let safe = self.written().saturating_sub(context.saturating_add(1)).max(before);
+            self.cut = Some(self.limit.min(safe));
+        }
+        Some(())
+    }
+
+    /// Returns the end of a string that the scan has found. Its content is not read again.
+    fn known_span(&self, enough: usize) -> Option<StringSpan> {
+        let (after, escapes) = self.long_strings.find(self.json, self.at)?;
+        let escaping = match escapes {
+            StringEscapes::None => StringEscaping::Plain,
+            StringEscapes::Canonical => StringEscaping::Escaped,
+            StringEscapes::Other => StringEscaping::Odd,
+        };
+        if after - 1 <= enough {
+            return Some(StringSpan { end: after - 1, escaping, truncated: false });
+        }
+        // A place that no escape and no surrogate pair can straddle, near enough not to shorten the result.
         let bytes = self.json.as_bytes();
+        let is_between = |end: &usize| {
+            let before = end.checked_sub(MAX_ESCAPE_LENGTH).filter(|before| *before > self.at);
+            self.json.is_char_boundary(*end)
+                && before.is_some_and(|before| memchr(b'\\', &bytes[before..*end]).is_none())
+        };
+        let end = (enough - (MAX_ESCAPE - 2)..=enough).rev().find(is_between)?;
+        Some(StringSpan { end, escaping, truncated: true })
+    }
+
+    /// Searches for the end of a string, or for a place to truncate it after `enough`.
+    fn find_span(&mut self, enough: usize) -> Option<StringSpan> {
+        let bytes = self.json.as_bytes();
+        let start = self.at + 1;
         let mut end = start;
         let mut escaping = StringEscaping::Plain;
+        // End of the last escape.
+        let mut escape_end = start;
         loop {
             end = self.ends.find_from(end);
+            if end > enough {
+                // Not inside an escape, and not between the two of a surrogate pair: such a string cannot be decoded.
+                let place = bytes.len().min(enough.max(escape_end));
+                if place < end || !is_low_surrogate(&bytes[end..]) {
+                    end = self.json.floor_char_boundary(place.min(end));
+                    return Some(StringSpan { end, escaping, truncated: true });
+                }
+            }
             match bytes.get(end)? {
-                b'"' => break,
+                b'"' => return Some(StringSpan { end, escaping, truncated: false }),
                 b'\\' => {
-                    if !matches!(bytes.get(end + 1), Some(b'n' | b'"' | b'\\' | b't' | b'r' | b'b' | b'f')) {
+                    if StringEscapes::of(bytes.get(end + 1).copied()) == StringEscapes::Other {
                         escaping = StringEscaping::Odd;
                     } else if escaping == StringEscaping::Plain {
                         escaping = StringEscaping::Escaped;
                     }
+                    escape_end = end + if bytes.get(end + 1) == Some(&b'u') { 6 } else { 2 };
                     end += 2;
                 }
                 _control => {
@@ -384,9 +540,10 @@ impl<'a> JsonWalk<'a> {
                 }
             }
         }
-        let literal = &self.json[start..end];
-        let whole = &self.json[start - 1..=end];
-        self.at = end + 1;
+    }
+
+    /// Appends a string, given without and with its quotes, and updates the state of the values around it.
+    fn write_literal(&mut self, literal: &str, whole: &str, escaping: StringEscaping) -> Option<()> {
         let clean = self.redactor.is_clean(literal, escaping);
         // Decoded before masking, and only if it decides about other values.
         let read = escaping != StringEscaping::Escaped || self.decides_about_others(literal);
@@ -422,7 +579,7 @@ impl<'a> JsonWalk<'a> {
             }
         }
         if clean {
-            self.out.push_str(whole);
+            self.write_unchanged(whole);
         } else if !self.redactor.write_masked_lines(literal, escaping, self.out) {
             let text = if read { text } else { unescape(literal) };
             match self.redactor.mask(&text) {
@@ -432,6 +589,23 @@ impl<'a> JsonWalk<'a> {
             }
         }
         Some(())
+    }
+
+    /// Appends a string that holds no secret by its shape, with its quotes; a long one is only listed, if that is
+    /// possible.
+    fn write_unchanged(&mut self, whole: &str) {
+        let CallRedaction { known, more, .. } = self.redactor;
+        match &mut self.unchanged {
+            // Later, known secrets are searched for in `out` only, so this string is searched here.
+            Some(unchanged)
+                if whole.len() >= MIN_SHARED_BYTES && !known.may_be_in(whole) && !more.may_be_in(whole) =>
+            {
+                let range = self.at - whole.len()..self.at;
+                unchanged.push(UnchangedString { after: self.out.len(), range });
+                self.unchanged_bytes += whole.len();
+            }
+            _ => self.out.push_str(whole),
+        }
     }
 
     /// Returns true if the string decides about other values, as a member name or flag does.
@@ -469,6 +643,11 @@ impl<'a> JsonWalk<'a> {
         self.after_value(false);
         Some(())
     }
+}
+
+/// Returns true if the bytes start with the escape of the second half of a surrogate pair.
+fn is_low_surrogate(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'\\', b'u', b'd' | b'D', b'c'..=b'f' | b'C'..=b'F', ..])
 }
 
 /// Returns true for members that name the `value` next to them.

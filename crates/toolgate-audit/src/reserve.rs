@@ -8,10 +8,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fs_err::OpenOptions;
-use fs_err::os::unix::fs::OpenOptionsExt;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
+use toolgate_state::{FileAccess, open_private};
 
 const NAME: &str = "reserve";
 /// The reserve takes at most the disk size divided by this.
@@ -46,8 +45,7 @@ impl DiskReserve {
             self.drop_file();
             return Ok(());
         }
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.path)?;
+        let file = open_private(&self.path, FileAccess::Create)?;
         let mut size = self.wanted;
         let has = file.metadata()?;
         if has.len() == size && has.blocks() * BLOCK >= size {
@@ -80,7 +78,7 @@ impl DiskReserve {
     /// Releases the reserved space.
     pub(crate) fn release(&mut self) -> io::Result<()> {
         self.held = false;
-        OpenOptions::new().write(true).open(&self.path)?.set_len(0)
+        open_private(&self.path, FileAccess::Write)?.set_len(0)
     }
 
     fn drop_file(&self) {

@@ -133,6 +133,8 @@ mod tests {
     fn spans(server: Option<&str>, attempts: u32, error: Option<CallFailure<'_>>) -> Vec<Value> {
         let arguments = RawJson::from_value(&json!({ "secret": "in the arguments" }));
         let begin = CallBegin {
+            operation: Default::default(),
+            tainted: false,
             call: "c1",
             caller: "ann",
             tool: "find",

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +14,21 @@ use std::time::Duration;
 use fs_err::File;
 use jiff::civil::Date;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::fs::Advice;
 use tokio::sync::oneshot;
 
 use crate::folder;
 use crate::log::LogUnavailable;
+use crate::storage_errors::{StorageErrors, StorageOperation};
 
 /// Maximum time that a record without a waiter stays unsynced. If the disk takes as long again, the record is durable
 /// within 10 ms.
 const SYNC_DELAY: Duration = Duration::from_millis(5);
+
+/// Bytes at the end of a file that stay in the page cache, for queries about the latest calls.
+const CACHED_TAIL: u64 = 8 << 20;
+/// Bytes that are released from the page cache at once.
+const RELEASE_STEP: u64 = 1 << 20;
 
 pub(crate) type Waiter = oneshot::Sender<Result<(), LogUnavailable>>;
 
@@ -38,6 +46,7 @@ pub(crate) struct WrittenBatch {
 /// State shared by the writer and the sync thread.
 pub(crate) struct Syncer {
     folder: PathBuf,
+    errors: Arc<StorageErrors>,
     state: Mutex<SyncState>,
     wake: Condvar,
 }
@@ -60,9 +69,9 @@ struct SyncState {
 }
 
 impl Syncer {
-    pub(crate) fn new(folder: PathBuf, lengths: BTreeMap<Date, u64>) -> Self {
+    pub(crate) fn new(folder: PathBuf, lengths: BTreeMap<Date, u64>, errors: Arc<StorageErrors>) -> Self {
         let state = SyncState { synced: lengths, ..SyncState::default() };
-        Self { folder, state: Mutex::new(state), wake: Condvar::new() }
+        Self { folder, errors, state: Mutex::new(state), wake: Condvar::new() }
     }
 
     /// Registers a write. Its waiters are notified once it is durable.
@@ -111,8 +120,12 @@ impl Syncer {
 
     /// Runs the sync thread. Calls `failed` after a failed sync.
     pub(crate) fn run(&self, failed: impl Fn()) {
+        let mut released = BTreeMap::new();
         while let Some(work) = self.wait_for_batch() {
-            if !self.sync_batch(work) {
+            let files = work.0.clone();
+            if self.sync_batch(work) {
+                release_pages(&files, &mut released);
+            } else {
                 failed();
             }
         }
@@ -133,6 +146,7 @@ impl Syncer {
             }
             Err(error) => {
                 tracing::error!(%error, "cannot sync the execution log to disk");
+                self.errors.count(StorageOperation::Sync);
                 let cause = Arc::new(error);
                 // The next sync must cover the new file names as well.
                 self.lock().created |= created;
@@ -187,6 +201,23 @@ impl Syncer {
 
     fn lock(&self) -> MutexGuard<'_, SyncState> {
         self.state.lock()
+    }
+}
+
+/// Releases the synced pages of files from the page cache, except those at the end. The kernel then uses them for the
+/// next records. Otherwise a busy log fills all memory, and each record pays for memory that was never used before.
+fn release_pages(files: &DirtyFiles, released: &mut BTreeMap<Date, u64>) {
+    // Earlier days are not written any more.
+    released.retain(|day, _| files.contains_key(day));
+    for (day, (file, length)) in files {
+        let end = length.saturating_sub(CACHED_TAIL);
+        let start = released.entry(*day).or_insert(end.saturating_sub(RELEASE_STEP));
+        if end.saturating_sub(*start) < RELEASE_STEP {
+            continue;
+        }
+        // Only a hint: after an error the pages stay.
+        let _ = rustix::fs::fadvise(file, *start, NonZeroU64::new(end - *start), Advice::DontNeed);
+        *start = end;
     }
 }
 

@@ -9,7 +9,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use fs_err::File;
 use fs_err::os::unix::fs::FileExt;
 use jiff::civil::Date;
 use parking_lot::Mutex;
@@ -138,7 +137,7 @@ fn skip_removed(
 
 /// Reports an incomplete line at the end of a file.
 fn check_torn_tail(folder: &Path, day: Date, faults: &FaultList) -> io::Result<()> {
-    let file = match File::open(folder::day_path(folder, day)) {
+    let file = match folder::open_for_reading(&folder::day_path(folder, day)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };

@@ -24,8 +24,10 @@ use crate::chain::{ChainHead, RecordLine, utc_day};
 use crate::clock::Clock;
 use crate::folder::{self, RecoveredLog};
 use crate::log::{Durability, LogUnavailable, QueuedRecord, RecordKind, RecordQueue};
+use crate::part_buffer::PartBuffer;
 use crate::reserve::{self, DiskReserve};
 use crate::retention::{self, RetentionSchedule};
+use crate::storage_errors::StorageOperation;
 use crate::sync::{Syncer, WrittenBatch};
 
 /// Interval between retries while the log cannot be written.
@@ -51,7 +53,7 @@ pub(crate) struct LogWriter {
     /// Length of each file, counting complete writes only.
     lengths: BTreeMap<Date, u64>,
     open: VecDeque<(Date, Arc<File>)>,
-    buffer: Vec<u8>,
+    buffer: PartBuffer,
     down: Option<Outage>,
     /// Records to write first once writing works again.
     backlog: VecDeque<QueuedRecord>,
@@ -85,7 +87,7 @@ struct Outage {
 impl LogWriter {
     pub(crate) fn new(setup: WriterSetup) -> Self {
         let WriterSetup { folder, recovered, keep, clock, queue, syncer, reserve } = setup;
-        let retention = RetentionSchedule::new(keep, &*clock, recovered.last_time);
+        let retention = RetentionSchedule::new(keep, &*clock);
         let mut writer = Self {
             folder,
             clock,
@@ -95,7 +97,7 @@ impl LogWriter {
             last_time: recovered.last_time,
             lengths: recovered.lengths,
             open: VecDeque::new(),
-            buffer: Vec::new(),
+            buffer: PartBuffer::default(),
             down: None,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
@@ -125,6 +127,7 @@ impl LogWriter {
             self.write(VecDeque::new());
             if !self.backlog.is_empty() {
                 tracing::error!(records = self.backlog.len(), "the execution log lost records at its end");
+                self.queue.errors.count_lost(self.backlog.len());
             }
         }
     }
@@ -175,7 +178,10 @@ impl LogWriter {
                     self.queue.set_down(false);
                 }
             }
-            Err(error) => self.enter_low_space(Arc::new(error)),
+            Err(error) => {
+                self.queue.errors.count(StorageOperation::Reserve);
+                self.enter_low_space(Arc::new(error));
+            }
         }
     }
 
@@ -234,9 +240,12 @@ impl LogWriter {
             }
             if self.backlog_bytes + record.body.len() > MAX_BACKLOG_BYTES {
                 tracing::error!("the execution log lost a record: {}", excerpt(&record.body));
+                self.queue.errors.count_lost(1);
                 continue;
             }
             self.backlog_bytes += record.body.len();
+            // A received body may be larger than the part of it that is recorded.
+            record.body.unshare();
             self.backlog.push_back(QueuedRecord { units: 0, durability: Durability::Written, ..record });
         }
     }
@@ -254,6 +263,7 @@ impl LogWriter {
         if !(reserve::is_full(&error) && self.reserve.is_held()) {
             return self.fail_and_reject(records, error);
         }
+        self.queue.errors.count(StorageOperation::Write);
         let cause = Arc::new(error);
         if let Err(error) = self.reserve.release() {
             tracing::error!(%error, "cannot release the disk space reserved for the execution log");
@@ -276,7 +286,7 @@ impl LogWriter {
             let day = utc_day(first.at);
             let mut head = self.head;
             let mut count = 0;
-            self.buffer.clear();
+            self.buffer.reset(MAX_WRITE_BYTES);
             for record in records.iter().take_while(|record| crate::chain::utc_day(record.at) == day) {
                 if self.buffer.len() >= MAX_WRITE_BYTES {
                     break;
@@ -291,6 +301,7 @@ impl LogWriter {
             };
             self.head = head;
             self.check_clock(last_time);
+            self.retention.note_write(day, self.clock.elapsed());
             // Before any waiter is notified.
             self.mark_available();
             let mut waiters = Vec::new();
@@ -304,8 +315,8 @@ impl LogWriter {
             let length = self.lengths[&day];
             self.syncer.register_write(WrittenBatch { day, file, length, created, waiters });
         }
-        // Free the memory of an unusually large batch.
-        self.buffer.shrink_to(MAX_WRITE_BYTES);
+        // Received bodies are not kept any longer.
+        self.buffer.reset(MAX_WRITE_BYTES);
         Ok(())
     }
 
@@ -327,6 +338,7 @@ impl LogWriter {
     }
 
     fn fail_and_reject(&mut self, records: VecDeque<QueuedRecord>, error: io::Error) {
+        self.queue.errors.count(StorageOperation::Write);
         let cause = Arc::new(error);
         // Before any waiter is notified.
         self.fail(Arc::clone(&cause));
@@ -346,7 +358,7 @@ impl LogWriter {
     fn append(&mut self, day: Date) -> io::Result<(Arc<File>, bool)> {
         let file = self.file(day)?;
         let length = self.lengths[&day];
-        if let Err(error) = write_at(&file, &self.buffer, length) {
+        if let Err(error) = write_at(&file, &mut self.buffer.slices(), length) {
             // If this fails too, the file is truncated when it is opened again.
             if let Err(error) = file.set_len(length) {
                 tracing::error!(%error, "cannot truncate a torn line of the execution log yet");
@@ -409,7 +421,7 @@ impl LogWriter {
                 folder::truncate(&file, &folder::day_path(&self.folder, day), from + valid_prefix as u64)?;
                 self.lengths.insert(day, from + valid_prefix as u64);
             }
-            write_at(&file, &lines[..valid_prefix], from)?;
+            write_at(&file, &mut [io::IoSlice::new(&lines[..valid_prefix])], from)?;
             restored.push((day, file));
         }
         self.syncer.clear_failure();
@@ -454,6 +466,7 @@ impl LogWriter {
             }
             Ok(Err(error)) => {
                 tracing::warn!(%error, "cannot remove an expired file of the execution log");
+                self.queue.errors.count(StorageOperation::Remove);
             }
             // The panic has already been reported.
             Err(_panic) => {}
@@ -488,21 +501,30 @@ fn valid_prefix(lines: &[u8]) -> usize {
     valid_prefix
 }
 
-fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match file.write_at(bytes, at) {
+/// Maximum number of parts in one system call.
+const MAX_PARTS: usize = 1024;
+
+/// Writes all parts, one after the other.
+fn write_at(file: &File, mut parts: &mut [io::IoSlice<'_>], mut at: u64) -> io::Result<()> {
+    while let [first, more @ ..] = &*parts {
+        let written = match more {
+            [] => rustix::io::pwrite(file, first, at),
+            _ => rustix::io::pwritev(file, &parts[..parts.len().min(MAX_PARTS)], at),
+        };
+        match written {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
-                bytes = &bytes[written..];
+                io::IoSlice::advance_slices(&mut parts, written);
                 at += written as u64;
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
 }
 
-fn excerpt(body: &str) -> &str {
-    &body[..body.floor_char_boundary(200)]
+fn excerpt(record: &PartBuffer) -> String {
+    let start: Vec<u8> = record.parts().flatten().copied().take(200).collect();
+    String::from_utf8_lossy(&start).into_owned()
 }

@@ -19,9 +19,7 @@ use toolgate_runtime::Runtime;
 use toolgate_runtime::runtime::RuntimeSetup;
 use toolgate_store::document::{EntryAction, EntryKind, EntryOp};
 use toolgate_store::file::{FileStore, RegistryPaths};
-use toolgate_store::registry::{
-    CheckFn, CheckInput, CheckedRegistry, PublishFn, Registry, RegistryChange, RegistryProblems,
-};
+use toolgate_store::registry::{CheckFn, CheckInput, CheckedRegistry, PublishFn, Registry, RegistryProblems};
 
 const TOOLS: usize = 10_000;
 const CLIENTS: usize = 64;
@@ -81,8 +79,7 @@ async fn measure(folder: &Path) {
         let config = load_with_overlay(&project, None, &environment, texts)
             .config
             .ok_or(RegistryProblems(Vec::new()))?;
-        let tools = config.tools.into_iter().map(Arc::new).collect();
-        Ok(CheckedRegistry { tools, servers: config.servers, ..CheckedRegistry::default() })
+        Ok(CheckedRegistry { tools: config.tools, servers: config.servers, ..CheckedRegistry::default() })
     });
     let used = Arc::clone(&gate);
     let publish: PublishFn = Arc::new(move |state| {
@@ -132,10 +129,7 @@ async fn work(registry: Registry, client: usize) -> Vec<Duration> {
             _ => (format!("tool_{n}"), EntryAction::Patch(entry(n, change))),
         };
         let started = Instant::now();
-        registry
-            .submit(RegistryChange { expect: None, op: EntryOp { kind: EntryKind::Tool, name, action: act } })
-            .await
-            .unwrap();
+        registry.submit(EntryOp { kind: EntryKind::Tool, name, action: act }.into()).await.unwrap();
         times.push(started.elapsed());
     }
     times

@@ -45,7 +45,7 @@ pub fn checklists(config: &Config) -> Vec<Checklist> {
         tool: tool.name.to_string(),
         rules: ToolChecker { tool, config }.rules(),
     };
-    config.tools.iter().map(checklist).collect()
+    config.tools.iter().map(|tool| checklist(tool)).collect()
 }
 
 /// Checks one tool.

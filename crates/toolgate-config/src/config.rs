@@ -43,7 +43,7 @@ pub struct Config {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub apis: Vec<ApiSpec>,
     /// The project's own tools.
-    pub tools: Vec<ToolDefinition>,
+    pub tools: Vec<Arc<ToolDefinition>>,
     /// Operator's settings for single tools.
     pub tool_settings: Vec<ToolSettings>,
     /// Callers, in file order. Contains `owner` only if the file does.

@@ -4,15 +4,16 @@
 //! Invariant: the value of a variable is registered as a secret before it can be shown.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read as _;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toolgate_redact::{literal_parts, looks_secret, mask_config};
+use toolgate_state::read_regular;
 use toolgate_types::{ConfigString, Secret};
 
 use crate::node::{Node, ScalarKind, Value};
-use crate::problem::Problem;
+use crate::problem::{MAX_PROBLEMS, Problem, Severity};
 use crate::read::dotenv;
 use crate::source::{MAX_FILE_BYTES, SourceId, SourceMap, SourceVisibility, Span};
 use crate::variable::{ExpansionError, VariableReference, expand};
@@ -87,6 +88,8 @@ pub(crate) struct Context<'a> {
     pub(crate) overlay: BTreeMap<PathBuf, Arc<str>>,
     pub(crate) sources: SourceMap,
     pub(crate) problems: Vec<Problem>,
+    /// Problems beyond [`MAX_PROBLEMS`].
+    pub(crate) omitted_problems: usize,
     pub(crate) secrets: Vec<Secret>,
     pub(crate) file_owner: FileOwner,
     /// Variables of the project's `.env` files; `None` until they are read.
@@ -127,6 +130,7 @@ impl<'a> Context<'a> {
             overlay: BTreeMap::new(),
             sources: SourceMap::default(),
             problems: Vec::new(),
+            omitted_problems: 0,
             secrets: Vec::new(),
             file_owner: FileOwner::Toolgate,
             dotenv: None,
@@ -140,7 +144,13 @@ impl<'a> Context<'a> {
     }
 
     pub(crate) fn push(&mut self, problem: Problem) {
-        self.problems.push(problem);
+        // Errors have room of their own: after too many warnings, an error must still reject the configuration.
+        let room = if problem.severity == Severity::Error { 2 * MAX_PROBLEMS } else { MAX_PROBLEMS };
+        if self.problems.len() < room {
+            self.problems.push(problem);
+        } else {
+            self.omitted_problems += 1;
+        }
     }
 
     pub(crate) fn error(&mut self, span: Span, message: impl Into<String>, hint: impl Into<String>) {
@@ -164,16 +174,21 @@ impl<'a> Context<'a> {
             return Ok(self.sources.add(name, text.to_string(), Some(path.to_owned())));
         }
         let refuse = |what: String| Problem::without_span(format!("`{name}` cannot be read: {what}"));
-        // Limited while reading, because special files such as devices have no size and no end.
-        let mut bytes = Vec::new();
-        fs_err::File::open(path)
-            .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
-            .map_err(|error| refuse(describe_io_error(&error)))?;
-        if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(refuse(format!("it is larger than {} MiB", MAX_FILE_BYTES >> 20)));
-        }
+        let bytes = read_regular(path, MAX_FILE_BYTES).map_err(|error| match error.kind() {
+            ErrorKind::FileTooLarge => refuse(format!("it is larger than {} MiB", MAX_FILE_BYTES >> 20)),
+            _ => refuse(describe_io_error(&error)),
+        })?;
+        let is_writable = toolgate_state::is_writable_by_others(path);
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(self.sources.add(name, text, Some(path.to_owned()))),
+            Ok(text) => {
+                let id = self.sources.add(name.clone(), text, Some(path.to_owned()));
+                if is_writable {
+                    let message = format!("other users can change `{name}`");
+                    let hint = "they could add commands that run as you: make the file yours, and run `chmod go-w` on it";
+                    self.push(Problem::warning(Span::new(id, 0, 0), message).hint(hint));
+                }
+                Ok(id)
+            }
             Err(error) => {
                 let at = error.utf8_error().valid_up_to();
                 let good = String::from_utf8_lossy(&error.as_bytes()[..at]).into_owned();
@@ -384,6 +399,7 @@ pub(crate) fn describe_io_error(error: &std::io::Error) -> String {
         std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
         std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         std::io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        std::io::ErrorKind::InvalidInput => "it is not a regular file".to_owned(),
         kind => kind.to_string(),
     }
 }

@@ -312,6 +312,8 @@ impl<'n> MapReader<'n> {
 
 /// Maximum number of keys listed in a hint.
 const MAX_LISTED_KEYS: usize = 6;
+/// Maximum number of entries in a list or map of the configuration: enough for 100,000 tools.
+const MAX_ENTRIES: usize = 1 << 17;
 
 pub(crate) fn map_schema(table: &KeyTable, schemas: Vec<Json>) -> Json {
     let mut properties = JsonMap::new();
@@ -561,6 +563,9 @@ impl<T: ConfigValue> ConfigValue for Vec<Spanned<T>> {
             );
             return None;
         };
+        if !check_length(items.len(), node, cx) {
+            return None;
+        }
         // Reads every item, so that the problems of each are reported.
         let read = |item: &Node| {
             T::read(item, cx).map(|value| Spanned { value, span: item.span, key_span: item.span })
@@ -579,6 +584,21 @@ impl<T: ConfigValue> ConfigValue for Vec<Spanned<T>> {
     fn tables(out: &mut Vec<KeyTable>) {
         T::tables(out);
     }
+}
+
+/// Reports a list or map with too many entries: each takes far more memory than its text.
+fn check_length(length: usize, node: &Node, cx: &mut Context<'_>) -> bool {
+    let fits = length <= MAX_ENTRIES;
+    if !fits {
+        let message =
+            format!("{length} entries, at most {MAX_ENTRIES} are supported{}", cx.location_suffix());
+        cx.error(
+            Span::new(node.span.source, node.span.start, node.span.start),
+            message,
+            "remove some of them",
+        );
+    }
+    fits
 }
 
 fn plural(label: &str) -> String {
@@ -612,6 +632,9 @@ impl<T: ConfigValue> ConfigValue for NamedMap<T> {
             report_wrong_kind(node, "a map from names to values is expected", cx);
             return None;
         };
+        if !check_length(entries.len(), node, cx) {
+            return None;
+        }
         let mut read = Vec::with_capacity(entries.len());
         for entry in entries {
             cx.next_name = Some(entry.key.clone());

@@ -47,4 +47,4 @@ pub use problem::{Problem, ProblemEntry, Report, Severity};
 pub use profile_patterns::unmatched_patterns;
 pub use read::parse_document;
 pub use schema::{SchemaKind, reference_page, schema};
-pub use source::{Position, Source, SourceId, SourceMap, Span};
+pub use source::{Position, Source, SourceId, SourceMap, Span, is_blank};

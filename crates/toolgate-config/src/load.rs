@@ -54,7 +54,8 @@ pub fn load_with_overlay(
             config.egress.known.clone_from(&cx.secrets);
         }
     }
-    let report = Report::new(cx.sources, cx.problems, cx.secrets);
+    let mut report = Report::new(cx.sources, cx.problems, cx.secrets);
+    report.add_omitted(cx.omitted_problems);
     LoadOutcome { config: config.filter(|_| !report.has_errors()), report }
 }
 

@@ -17,6 +17,8 @@ use toolgate_types::secret::MASK;
 use crate::read::dotenv::is_name;
 use crate::source::{SourceId, SourceMap, SourceVisibility, Span};
 
+/// Problems of one configuration that are kept; errors get as many again. A file of 4 MB can have millions.
+pub(crate) const MAX_PROBLEMS: usize = 1_000;
 /// Longer lines are cut around the relevant part.
 const MAX_LINE_WIDTH: usize = 160;
 /// Longer messages are truncated; they quote a long value.
@@ -104,6 +106,15 @@ impl Report {
         let mut seen = HashSet::new();
         problems.retain(|problem| seen.insert((problem.span, problem.message.clone())));
         Self { sources, problems, secrets }
+    }
+
+    /// Adds a last entry for the problems that were not kept.
+    pub(crate) fn add_omitted(&mut self, count: usize) {
+        if count > 0 {
+            let message = format!("{count} more problems are not shown; fix these first");
+            let severity = if self.has_errors() { Severity::Error } else { Severity::Note };
+            self.problems.push(Problem { severity, ..Problem::without_span(message) });
+        }
     }
 
     pub fn sources(&self) -> &SourceMap {

@@ -4,8 +4,8 @@
 //! entries that pass every rule are added; the problems of all others are reported.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-use toolgate_types::caller::PermissionPattern;
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::serve::CertificateMatch;
 use toolgate_types::telemetry::OtlpCollector;
@@ -49,6 +49,11 @@ pub(crate) fn add_project_secrets(project: &Node, cx: &mut Context<'_>) {
     add("web_search", add_key_secret);
     add("agent", add_model_secrets);
 }
+
+/// Resources of the permissions that manage the gateway, and of its own tools. A server with such a name would turn the
+/// permission for one of its tools into one of these.
+const RESERVED_NAMES: [&str; 9] =
+    ["approvals", "callers", "executions", "human_input", "metrics", "policy", "runs", "servers", "tools"];
 
 /// Collects the parts of a [`Config`].
 #[derive(Default)]
@@ -123,6 +128,10 @@ impl ConfigBuilder {
         for (name, api) in file.openapi.into_iter().flat_map(|at| at.value.0) {
             self.add_api(&name, api, cx);
         }
+        // Profiles without `hints` take those of the toolbox.
+        if let Some(hints) = file.toolbox.as_ref().and_then(|toolbox| toolbox.value.hints.as_ref()) {
+            self.set_hints(hints);
+        }
         for (name, profile) in file.profiles.into_iter().flat_map(|at| at.value.0) {
             self.add_profile(&name, profile, cx);
         }
@@ -154,9 +163,7 @@ impl ConfigBuilder {
         self.check_unique_prefixes(cx);
         self.apply_settings(cx);
         self.check_client_ca(cx);
-        if self.results.is_some() {
-            self.grant_read_result();
-        }
+        self.check_policy_reach(cx);
         let profiles = self.finish_profiles(cx);
         let spans = self.origins;
         let origins = spans.iter().map(|(path, span)| (path.clone(), cx.sources.location(*span))).collect();
@@ -169,7 +176,7 @@ impl ConfigBuilder {
             limits: self.limits,
             servers: self.servers.into_iter().map(|(server, _)| server).collect(),
             apis: self.apis.into_iter().map(|(api, _)| api).collect(),
-            tools: self.tools.into_iter().map(|tool| tool.value).collect(),
+            tools: self.tools.into_iter().map(|tool| Arc::new(tool.value)).collect(),
             tool_settings: self.settings.into_iter().map(|settings| settings.value).collect(),
             callers: self.callers.into_iter().map(|(caller, _)| caller).collect(),
             caller_descriptions: self.caller_descriptions,
@@ -208,20 +215,34 @@ impl ConfigBuilder {
         }
     }
 
-    /// Lets every caller use `read_result`. This is safe because it returns only the caller's own results.
-    fn grant_read_result(&mut self) {
-        let permission = "tools:read_result".parse::<PermissionPattern>().expect("it is a pattern");
-        for (caller, _) in &mut self.callers {
-            caller.permissions.push(permission.clone());
-        }
-    }
-
-    /// Reports servers and APIs whose tools would have the same prefix before `__`.
+    /// Reports servers and APIs whose tools would have the same prefix before `__`, or one within the prefix of another.
     fn check_unique_prefixes(&self, cx: &mut Context<'_>) {
         let mut seen: HashMap<String, (bool, &ServerName, Span)> = HashMap::new();
         let servers = self.servers.iter().map(|(server, span)| (false, &server.name, *span));
         let apis = self.apis.iter().map(|(api, span)| (true, &api.name, *span));
-        for (is_api, name, span) in servers.chain(apis) {
+        let all: Vec<_> = servers.chain(apis).collect();
+        for (_, name, span) in
+            all.iter().filter(|(_, name, _)| RESERVED_NAMES.contains(&name.prefix().as_str()))
+        {
+            let message = format!("`{name}` cannot name a server: `{name}:…` are permissions of the gateway");
+            cx.error(
+                *span,
+                message,
+                "choose another name; permissions of its tools would be permissions to manage",
+            );
+        }
+        for (_, name, span) in &all {
+            let prefix = name.prefix();
+            let within = |(_, other, _): &&(bool, &ServerName, Span)| {
+                prefix.strip_prefix(&other.prefix()).is_some_and(|rest| rest.starts_with("__"))
+            };
+            if let Some((_, other, place)) = all.iter().find(within) {
+                let message = format!("the tools of `{name}` would have names of `{other}`: `{other}__…`");
+                let hint = format!("the other is at {}; rename one", cx.sources.location(*place));
+                cx.error(*span, message, hint);
+            }
+        }
+        for (is_api, name, span) in all {
             let Some((also_api, first, place)) = seen.insert(name.prefix(), (is_api, name, span)) else {
                 continue;
             };

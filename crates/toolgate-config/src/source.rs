@@ -44,6 +44,16 @@ pub(crate) enum SourceVisibility {
     Nothing,
 }
 
+/// Returns true if a text has only white space, comments and document markers. Such a file parses to nothing. The first
+/// part of a file may be valid too; that it was cut cannot be known.
+pub fn is_blank(text: &str) -> bool {
+    let has_nothing = |line: &str| {
+        let content = line.split('#').next().and_then(|line| line.split("//").next()).unwrap_or_default();
+        matches!(content.trim(), "" | "---" | "..." | "null" | "~")
+    };
+    text.trim_start_matches('\u{feff}').lines().all(has_nothing)
+}
+
 /// Maximum number of bytes to count for a column.
 const BLOCK_BYTES: usize = 256;
 
@@ -123,12 +133,22 @@ impl Source {
         &self.name
     }
 
+    /// Returns true if this is the text of the source.
+    pub fn has_text(&self, text: &str) -> bool {
+        self.text == text
+    }
+
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
     pub(crate) fn shows(&self) -> SourceVisibility {
         self.visibility
+    }
+
+    /// Returns true if the file has no content: see [`is_blank`].
+    pub fn is_blank(&self) -> bool {
+        is_blank(self.text())
     }
 
     /// Returns the path of the file; `None` for a variable.
@@ -179,6 +199,16 @@ mod tests {
         let mut sources = SourceMap::default();
         sources.add("x", text, Some("x".into()));
         sources
+    }
+
+    #[test]
+    fn comments_are_no_content() {
+        for text in ["", " \n\t", "# a: 1\n  # b", "\u{feff}---\n# x\n...\n", "null # x", "~", "// rules\n"] {
+            assert!(is_blank(text), "{text:?}");
+        }
+        for text in ["a: 1", "# x\na: 1 # y", "{}", "[a]\n", "permit(principal, action, resource);", "- #"] {
+            assert!(!is_blank(text), "{text:?}");
+        }
     }
 
     proptest! {

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
+use crate::long_strings::LongStrings;
 use crate::string_ends::StringEnds;
 
 /// Length from which a string counts as long.
@@ -14,7 +15,15 @@ const LONG_STRING: usize = 128;
 
 /// Returns the members of an object in their order, each value as written; empty if the text is not an object.
 pub fn object_members(text: &str) -> Vec<(Cow<'_, str>, &str)> {
-    let mut parser = MemberParser { text, at: 0, ends: StringEnds::new(text.as_bytes()) };
+    members_around(text, LongStrings::default())
+}
+
+/// Like [`object_members`], for a text whose long strings are known.
+pub(crate) fn members_around<'a>(
+    text: &'a str,
+    long_strings: LongStrings<'_>,
+) -> Vec<(Cow<'a, str>, &'a str)> {
+    let mut parser = MemberParser { text, at: 0, ends: StringEnds::new(text.as_bytes()), long_strings };
     let mut members = Vec::with_capacity(8);
     parser.skip_space();
     if !parser.eat(b'{') {
@@ -46,13 +55,14 @@ pub fn unquote(text: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str(text).ok().map(Cow::Owned)
 }
 
-struct MemberParser<'a> {
+struct MemberParser<'a, 's> {
     text: &'a str,
     at: usize,
     ends: StringEnds<'a>,
+    long_strings: LongStrings<'s>,
 }
 
-impl<'a> MemberParser<'a> {
+impl<'a> MemberParser<'a, '_> {
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
@@ -90,6 +100,9 @@ impl<'a> MemberParser<'a> {
 
     /// Moves from an opening quote past the closing one.
     fn skip_string(&mut self) {
+        if let Some((end, _)) = self.long_strings.find(self.text, self.at) {
+            return self.at = end;
+        }
         let bytes = self.text.as_bytes();
         let mut at = self.at + 1;
         // Most strings are short; the setup cost of `memchr` pays off only in long ones.

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use crate::long_strings::{LongString, MIN_LENGTH, StringEscapes};
 use crate::string_ends::StringEnds;
 
 /// Limits of one message.
@@ -59,11 +60,11 @@ pub fn scan(bytes: &[u8], limits: ScanLimits) -> Result<(), ScanError> {
         return Err(ScanError::TooLarge(limits.size));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| ScanError::Utf8(error.valid_up_to()))?;
-    scan_str(text, limits)
+    scan_str(text, limits).map(drop)
 }
 
-/// Validates a whole message whose size was checked.
-pub(super) fn scan_str(text: &str, limits: ScanLimits) -> Result<(), ScanError> {
+/// Validates a whole message whose size was checked. Returns its long strings.
+pub(super) fn scan_str(text: &str, limits: ScanLimits) -> Result<Vec<LongString>, ScanError> {
     let scanner = Scanner {
         text,
         bytes: text.as_bytes(),
@@ -72,6 +73,7 @@ pub(super) fn scan_str(text: &str, limits: ScanLimits) -> Result<(), ScanError> 
         depth: limits.depth,
         frames: Vec::with_capacity(8),
         keys: Vec::with_capacity(16),
+        long_strings: Vec::new(),
     };
     scanner.run()
 }
@@ -85,6 +87,7 @@ struct Scanner<'a> {
     frames: Vec<OpenContainer<'a>>,
     /// The keys of all open objects, innermost last.
     keys: Vec<Cow<'a, str>>,
+    long_strings: Vec<LongString>,
 }
 
 /// An array or object that is not closed yet.
@@ -97,13 +100,17 @@ struct OpenContainer<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    fn run(mut self) -> Result<(), ScanError> {
+    fn run(mut self) -> Result<Vec<LongString>, ScanError> {
         self.skip_space();
         self.scan_value()?;
         loop {
             self.skip_space();
             let Some(frame) = self.frames.last() else {
-                return if self.at == self.bytes.len() { Ok(()) } else { Err(self.syntax_error()) };
+                return if self.at == self.bytes.len() {
+                    Ok(self.long_strings)
+                } else {
+                    Err(self.syntax_error())
+                };
             };
             let object = frame.object;
             match self.bytes.get(self.at) {
@@ -201,15 +208,23 @@ impl<'a> Scanner<'a> {
 
     /// Skips a string value; its content does not matter here.
     fn skip_string(&mut self) -> Result<(), ScanError> {
+        let start = self.at;
         let mut at = self.ends.find_from(self.at + 1);
+        let mut escapes = StringEscapes::None;
         loop {
             match self.bytes.get(at) {
                 Some(b'"') => {
                     self.at = at + 1;
+                    if self.at - start >= MIN_LENGTH {
+                        let base = self.bytes.as_ptr().addr();
+                        let (start, end) = (base + start, base + self.at);
+                        self.long_strings.push(LongString { start, end, escapes });
+                    }
                     return Ok(());
                 }
                 Some(b'\\') => {
                     self.at = at;
+                    escapes = escapes.max(StringEscapes::of(self.bytes.get(at + 1).copied()));
                     let (_, length) = self.parse_escape(at)?;
                     at = self.ends.find_from(at + length);
                 }

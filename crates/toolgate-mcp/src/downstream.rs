@@ -97,20 +97,40 @@ pub struct Forwarded {
     pub client: Option<Arc<dyn DownstreamClient>>,
 }
 
-/// Extra time for a request whose client may be asked questions. The caller of the request applies its own,
-/// shorter limit.
+/// Most time that the answers of a client may add to the deadline of its request.
 const MAX_USER_WAIT: Duration = Duration::from_secs(3600);
 
 impl Forwarded {
-    /// Adds the time the client may spend on questions to `time`.
-    pub fn extend_timeout(&self, time: Duration) -> Duration {
-        if self.client.is_some() { time.saturating_add(MAX_USER_WAIT) } else { time }
+    /// The forwarded parameters and `_meta` members as one object; `None` if there are none.
+    pub fn extra_members(&self) -> Option<RawJson> {
+        if self.extra_params.is_empty() && self.extra_meta.is_empty() {
+            return None;
+        }
+        let meta = object_of(self.extra_meta.iter().map(|(name, value)| (&**name, value.as_str())));
+        let params = self.extra_params.iter().map(|(name, value)| (&**name, value.as_str()));
+        let meta = (!self.extra_meta.is_empty()).then_some(("_meta", meta.as_str()));
+        Some(RawJson::from_trusted(object_of(params.chain(meta))))
     }
 
-    /// Time the client has spent answering questions.
+    /// Time the client has spent answering questions, at most an hour.
     pub fn user_wait(&self) -> Duration {
-        self.client.as_ref().map(|client| client.user_wait()).unwrap_or_default()
+        self.client.as_ref().map(|client| client.user_wait().min(MAX_USER_WAIT)).unwrap_or_default()
     }
+}
+
+/// Writes an object of members that were scanned.
+fn object_of<'a>(members: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut out = String::from("{");
+    for (name, value) in members {
+        if out.len() > 1 {
+            out.push(',');
+        }
+        toolgate_json::quote(name, &mut out);
+        out.push(':');
+        out.push_str(value);
+    }
+    out.push('}');
+    out
 }
 
 impl fmt::Debug for Forwarded {
@@ -122,4 +142,15 @@ impl fmt::Debug for Forwarded {
             .field("client", &client)
             .finish()
     }
+}
+
+#[test]
+fn extra_members_are_one_object() {
+    let raw = |text: &str| RawJson::from_trusted(text.to_owned());
+    let mut forwarded = Forwarded::default();
+    assert!(forwarded.extra_members().is_none());
+    forwarded.extra_meta.push(("m".into(), raw("1.0")));
+    assert_eq!(forwarded.extra_members().unwrap().as_str(), r#"{"_meta":{"m":1.0}}"#);
+    forwarded.extra_params = vec![("a\"".into(), raw("[]")), ("b".into(), raw("{}"))];
+    assert_eq!(forwarded.extra_members().unwrap().as_str(), r#"{"a\"":[],"b":{},"_meta":{"m":1.0}}"#);
 }

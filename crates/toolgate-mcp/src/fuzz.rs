@@ -23,6 +23,11 @@ use crate::scan::{ScanError, ScanLimits};
 use crate::transport::events::{LABEL_BYTES, SseParser};
 use crate::transport::{lines, websocket};
 
+/// OAuth metadata and challenges: the result concerns only the server and the issuer that were asked for.
+pub fn oauth(bytes: &[u8]) {
+    crate::client::oauth::fuzz_discovery(bytes);
+}
+
 /// JSON scanner: accepts exactly what a strict `serde_json` accepts.
 pub fn scan(bytes: &[u8]) {
     // Smaller than the inputs the fuzzer generates, so that it reaches the limit.

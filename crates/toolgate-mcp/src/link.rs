@@ -5,11 +5,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::client::list_size::PendingLists;
+use crate::network::BlockedAddress;
 use crate::oauth::{LoginDemand, LoginError};
 use crate::trace::TraceContext;
 use crate::transport::http::HttpChannel;
@@ -23,6 +26,8 @@ pub struct Link {
     pub inbox: mpsc::Receiver<LinkEvent>,
     /// HTTP only: lets a request bypass the queues.
     pub(crate) channel: Option<Arc<HttpChannel>>,
+    /// List requests in progress. Their responses may be larger than other messages.
+    pub(crate) lists: Arc<PendingLists>,
     /// Transport tasks; aborted with the link.
     pub tasks: JoinSet<()>,
 }
@@ -40,7 +45,7 @@ impl Link {
         inbox: mpsc::Receiver<LinkEvent>,
         tasks: JoinSet<()>,
     ) -> Self {
-        Self { outbox, inbox, channel: None, tasks }
+        Self { outbox, inbox, channel: None, lists: Arc::default(), tasks }
     }
 }
 
@@ -98,6 +103,9 @@ pub enum LinkError {
     /// No connection was made, so nothing was sent.
     #[error("{0}")]
     Unreachable(String),
+    /// The address is not allowed, so nothing was sent.
+    #[error("cannot connect to `{url}`: {blocked}")]
+    Blocked { url: String, blocked: BlockedAddress },
     /// TLS failed: a certificate was rejected, or the peer does not speak TLS.
     #[error("TLS with `{url}` failed: {reason}")]
     Tls { url: String, reason: String, hint: Option<&'static str> },
@@ -110,7 +118,13 @@ pub enum LinkError {
         body: Option<String>,
         /// `WWW-Authenticate` header.
         challenge: Option<String>,
+        /// `Retry-After` header.
+        retry_after: Option<Duration>,
     },
+    /// The server rejected a request because it no longer knows the session: it was restarted, or the session expired.
+    /// The request was not executed.
+    #[error("the server answered {status}: it no longer knows the session")]
+    SessionLost { status: u16 },
     /// The server requires a login in a browser.
     #[error("{0}")]
     LoginRequired(LoginDemand),

@@ -186,9 +186,11 @@ impl Message {
             if parts.is_empty() {
                 return Err(MessageError::Shape("an empty batch"));
             }
-            return parts.into_iter().map(|part| Self::read_one(&whole.slice(part.get()), null_id)).collect();
+            let messages =
+                parts.into_iter().map(|part| Self::read_one(&whole.slice(part.get()), bytes.len(), null_id));
+            return messages.collect();
         }
-        Ok(vec![Self::read_one(&whole, null_id)?])
+        Ok(vec![Self::read_one(&whole, bytes.len(), null_id)?])
     }
 
     /// Returns the id of the request that a rejected message answers, so that the request fails at once
@@ -201,7 +203,8 @@ impl Message {
         partial.id.filter(|_| !partial.has_method && (whole || partial.has_outcome))
     }
 
-    fn read_one(message: &RawJson, null_id: NullIdPolicy) -> Result<Self, MessageError> {
+    /// Parses a message; `received` is the size of the buffer that it is in.
+    fn read_one(message: &RawJson, received: usize, null_id: NullIdPolicy) -> Result<Self, MessageError> {
         let envelope = Envelope::of(message);
         let other_types = || MessageError::Shape("a member has the wrong type");
         if envelope.jsonrpc.and_then(unquote).as_deref() != Some("2.0") {
@@ -222,7 +225,13 @@ impl Message {
         match (method, id, envelope.result, envelope.error) {
             (Some(method), Some(id), None, None) => Ok(Self::Request { id, method: method.into(), params }),
             (Some(method), None, None, None) => Ok(Self::Notification { method: method.into(), params }),
-            (None, Some(id), Some(result), None) => Ok(Self::Response { id, outcome: Ok(raw(result)) }),
+            (None, Some(id), Some(result), None) => {
+                let result = raw(result);
+                // A result may be kept for long, and keeps the buffer: copied if that is mostly something else.
+                let is_small_part = received > MAX_COPIED_BYTES && result.as_str().len() < received / 2;
+                let result = if is_small_part { result.to_unshared() } else { result };
+                Ok(Self::Response { id, outcome: Ok(result) })
+            }
             (None, Some(id), None, Some(error)) => {
                 let error: ErrorEnvelope<'_> = serde_json::from_str(error).map_err(|_| other_types())?;
                 let data = error.data.map(|data| raw(data.get()));
@@ -237,11 +246,18 @@ impl Message {
     /// Serialises the message without copying a large result; the parts are to be sent in order.
     pub fn to_parts(&self) -> Vec<Bytes> {
         match self {
-            Self::Response { id, outcome: Ok(result) } if result.bytes().len() > MAX_COPIED_BYTES => vec![
-                format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":", id.to_json()).into(),
-                result.bytes().clone(),
-                Bytes::from_static(b"}"),
-            ],
+            Self::Response { id, outcome: Ok(result) } => {
+                let (text, tail) = result.parts();
+                if text.len() <= MAX_COPIED_BYTES {
+                    return vec![self.to_bytes()];
+                }
+                let start = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":", id.to_json());
+                let end = match tail {
+                    Some(tail) => [&tail[..], b"}"].concat().into(),
+                    None => Bytes::from_static(b"}"),
+                };
+                vec![start.into(), text, end]
+            }
             other => vec![other.to_bytes()],
         }
     }
@@ -385,6 +401,25 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
         check(r#"{"jsonrpc":"2.0","id":"a\"b","result":{"unknown":[1,{"deep":null}]}}"#);
         check(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"no","data":{"k":1.10}}}"#);
+    }
+
+    /// A result keeps its buffer in memory, so it must be most of it.
+    #[test]
+    fn small_result_of_a_large_message_is_copied() {
+        let is_shared = |text: String| {
+            let bytes = Bytes::from(text);
+            let messages = Message::read(&bytes, ScanLimits::default()).unwrap();
+            let Message::Response { outcome: Ok(result), .. } = &messages[0] else { panic!("a response") };
+            bytes.as_ptr_range().contains(&result.bytes().as_ptr())
+        };
+        let response = |size: usize, junk: usize| {
+            let (result, junk) = ("x".repeat(size), "y".repeat(junk));
+            format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"a":"{result}"}},"other":"{junk}"}}"#)
+        };
+        assert!(is_shared(response(10, 100)) && is_shared(response(100_000, 50_000)));
+        assert!(!is_shared(response(100_000, 150_000)));
+        let batch = format!(r#"[{},{{"jsonrpc":"2.0","method":"{}"}}]"#, response(10, 0), "n".repeat(50_000));
+        assert!(!is_shared(batch));
     }
 
     #[test]

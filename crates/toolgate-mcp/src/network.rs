@@ -1,12 +1,18 @@
-//! The table of networks that are not the public internet.
+//! The table of networks that are not the public internet, and the addresses that a server may be connected to.
 //!
 //! The table is our own: `is_private` and its relatives in the standard library let carrier-grade NAT and benchmarking
 //! networks pass, and IPv6 addresses that embed an IPv4 address. Invariant: an address is classified by where its
-//! packets would go, in whatever form it is written.
+//! packets would go, in whatever form it is written; and it is checked for every connection, on the address that the
+//! connection uses, so that a DNS record that changes later leads nowhere else.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use toolgate_types::browser_url::is_loopback;
 use toolgate_types::network::Network;
+use url::{Host, Url};
 
 const fn ipv4(address: [u8; 4], bits: u8) -> Network {
     let [a, b, c, d] = address;
@@ -72,9 +78,231 @@ fn embedded_ipv4(address: IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
+/// An address that is not allowed. Nothing was sent to it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("its host `{host}` leads to {network}; that network is not allowed")]
+pub struct BlockedAddress {
+    pub host: String,
+    pub network: &'static str,
+}
+
+impl BlockedAddress {
+    /// Finds this error in a chain of sources.
+    pub fn find<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Self> {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            if let Some(blocked) = error.downcast_ref::<Self>() {
+                return Some(blocked);
+            }
+            // `source` of an I/O error skips the error it holds.
+            cause = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+                Some(held) => Some(held),
+                None => error.source(),
+            };
+        }
+        None
+    }
+}
+
+/// Addresses that connections of one server or API may use: the public internet and the listed networks.
+#[derive(Debug, Clone, Default)]
+pub struct AddressPolicy {
+    networks: Arc<[Network]>,
+    /// Address in the URL of the server.
+    own: Option<IpAddr>,
+    loopback: bool,
+    private: bool,
+}
+
+impl AddressPolicy {
+    /// Allows the public internet and these networks.
+    pub fn listed(networks: &[Network]) -> Self {
+        Self { networks: networks.into(), ..Self::default() }
+    }
+
+    /// Allows the networks that the operator lists for a server. Without a list, the URL decides: an address stands for
+    /// itself, and a name may lead to a private network, but not to this machine or a link-local address.
+    pub fn of_server(url: &Url, listed: Option<&[Network]>) -> Self {
+        if let Some(networks) = listed {
+            return Self::listed(networks);
+        }
+        let own = literal_address(url);
+        let loopback = is_loopback(url);
+        Self { own, loopback, private: own.map_or(!loopback, is_private), ..Self::default() }
+    }
+
+    /// Narrows the policy of a server to the URLs that it names: they may be in a private network only if the server is.
+    pub(crate) async fn for_named_urls(&self, server: &Url) -> Self {
+        let is_private = match literal_address(server) {
+            Some(address) => is_private(address),
+            None => self.private && self.leads_to_private(server).await,
+        };
+        Self { own: None, private: self.private && is_private, ..self.clone() }
+    }
+
+    async fn leads_to_private(&self, url: &Url) -> bool {
+        let Some(host) = url.host() else { return false };
+        let resolved = self.resolve(host, 0).await;
+        resolved.is_ok_and(|addresses| addresses.iter().any(|address| is_private(address.ip())))
+    }
+
+    pub fn check(&self, host: &str, address: IpAddr) -> Result<(), BlockedAddress> {
+        let Some(network) = non_public_network(address) else { return Ok(()) };
+        let allowed = self.own == Some(address)
+            || self.loopback && address.to_canonical().is_loopback()
+            || self.private && is_private(address)
+            || self.networks.iter().any(|network| network.contains(address));
+        if allowed { Ok(()) } else { Err(BlockedAddress { host: host.to_owned(), network }) }
+    }
+
+    /// Checks the address in a URL: it passes no resolver. Names are checked when they are resolved.
+    pub fn check_literal(&self, url: &Url) -> Result<(), BlockedAddress> {
+        match literal_address(url) {
+            Some(address) => self.check(url.host_str().unwrap_or_default(), address),
+            None => Ok(()),
+        }
+    }
+
+    /// Resolves a host to addresses that may be connected to. A name with one blocked address is rejected as a whole.
+    ///
+    /// # Errors
+    /// If the name cannot be resolved, or with a [`BlockedAddress`] inside.
+    pub async fn resolve<S: AsRef<str>>(&self, host: Host<S>, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let name = match &host {
+            Host::Domain(name) => name.as_ref(),
+            Host::Ipv4(address) => return self.admit(&address.to_string(), vec![(*address, port).into()]),
+            Host::Ipv6(address) => return self.admit(&address.to_string(), vec![(*address, port).into()]),
+        };
+        let bare = name.trim_end_matches('.').to_ascii_lowercase();
+        if bare != "localhost" && !bare.ends_with(".localhost") {
+            let found = lookup(name, port).await?;
+            return self.admit(name, found);
+        }
+        // Always this machine, even if DNS differs, in the address families that are allowed.
+        let both = [SocketAddr::from((Ipv4Addr::LOCALHOST, port)), (Ipv6Addr::LOCALHOST, port).into()];
+        let found: Vec<_> =
+            both.into_iter().filter(|address| self.check(name, address.ip()).is_ok()).collect();
+        self.admit(name, if found.is_empty() { both.to_vec() } else { found })
+    }
+
+    fn admit(&self, host: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
+        found.iter().try_for_each(|address| self.check(host, address.ip())).map_err(io::Error::other)?;
+        Ok(found)
+    }
+}
+
+impl Resolve for AddressPolicy {
+    fn resolve(&self, name: Name) -> Resolving {
+        let policy = self.clone();
+        Box::pin(async move {
+            let addresses = AddressPolicy::resolve(&policy, Host::Domain(name.as_str()), 0).await?;
+            Ok(Box::new(addresses.into_iter()) as Addrs)
+        })
+    }
+}
+
+#[cfg(not(test))]
+async fn lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok(tokio::net::lookup_host((name, port)).await?.collect())
+}
+
+/// Names of tests, without DNS: `10-0-0-1.test` is `10.0.0.1`, and `flip.test` changes with every lookup.
+#[cfg(test)]
+async fn lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
+    let flips = ["93.184.216.34", "127.0.0.1", "93.184.216.34", "169.254.169.254"];
+    let names: Vec<String> = match name.strip_suffix(".test") {
+        Some("flip") => vec![flips[LOOKUPS.fetch_add(1, Ordering::Relaxed) % flips.len()].to_owned()],
+        Some(name) => name.split("--").map(|address| address.replace('-', ".")).collect(),
+        None => return Ok(tokio::net::lookup_host((name, port)).await?.collect()),
+    };
+    Ok(names.iter().map(|address| SocketAddr::new(address.parse().expect("an address"), port)).collect())
+}
+
+pub(crate) fn literal_address(url: &Url) -> Option<IpAddr> {
+    match url.host()? {
+        Host::Ipv4(address) => Some(address.into()),
+        Host::Ipv6(address) => Some(address.into()),
+        Host::Domain(_) => None,
+    }
+}
+
+/// True if an address is in a private network, including overlay networks that use carrier-grade NAT addresses.
+fn is_private(address: IpAddr) -> bool {
+    matches!(non_public_network(address), Some("a private network" | "a carrier-grade NAT network"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    async fn connects(policy: &AddressPolicy, host: &str) -> String {
+        match policy.resolve(Host::parse(host).unwrap(), 1).await {
+            Ok(found) => found.iter().map(|one| one.ip().to_string()).collect::<Vec<_>>().join(" "),
+            Err(error) => {
+                BlockedAddress::find(&error).map_or("unknown", |blocked| blocked.network).to_owned()
+            }
+        }
+    }
+
+    fn of_server(url: &str) -> AddressPolicy {
+        AddressPolicy::of_server(&Url::parse(url).unwrap(), None)
+    }
+
+    /// Every connection resolves the name again, and checks its own address.
+    #[tokio::test]
+    async fn dns_flips_are_blocked() {
+        for policy in [of_server("https://flip.test/mcp"), AddressPolicy::listed(&[])] {
+            let mut seen = Vec::new();
+            for _ in 0..4 {
+                seen.push(connects(&policy, "flip.test").await);
+            }
+            assert_eq!(seen, ["93.184.216.34", "this machine", "93.184.216.34", "a cloud metadata service"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn url_of_the_operator_decides_without_a_list() {
+        let name = of_server("http://tools.test:8080/mcp");
+        assert_eq!(connects(&name, "10-0-0-1.test").await, "10.0.0.1");
+        assert_eq!(connects(&name, "127-0-0-1.test").await, "this machine");
+        assert_eq!(connects(&name, "93-184-216-34--127-0-0-1.test").await, "this machine");
+        assert_eq!(connects(&name, "localhost").await, "this machine");
+        let local = of_server("http://localhost:8080/mcp");
+        assert_eq!(connects(&local, "localhost").await, "127.0.0.1 ::1");
+        assert_eq!(connects(&local, "10.0.0.1").await, "a private network");
+        let literal = of_server("http://169.254.1.1/mcp");
+        assert_eq!(connects(&literal, "169.254.1.1").await, "169.254.1.1");
+        assert_eq!(connects(&literal, "169.254.1.2").await, "a link-local network");
+        assert_eq!(connects(&literal, "169-254-1-2.test").await, "a link-local network");
+    }
+
+    #[tokio::test]
+    async fn list_of_the_operator_decides() {
+        let listed = AddressPolicy::of_server(
+            &Url::parse("http://127.0.0.1/mcp").unwrap(),
+            Some(&["10.1.0.0/16".parse().unwrap()]),
+        );
+        assert_eq!(connects(&listed, "127.0.0.1").await, "this machine");
+        assert_eq!(connects(&listed, "10-1-2-3.test").await, "10.1.2.3");
+        assert_eq!(connects(&listed, "10-2-2-3.test").await, "a private network");
+    }
+
+    #[tokio::test]
+    async fn named_urls_are_where_the_server_is() {
+        let narrowed = async |server: &str| {
+            let url = Url::parse(server).unwrap();
+            AddressPolicy::of_server(&url, None).for_named_urls(&url).await
+        };
+        assert_eq!(connects(&narrowed("https://10-0-0-1.test/").await, "10.0.0.2").await, "10.0.0.2");
+        let public = narrowed("https://93-184-216-34.test/").await;
+        assert_eq!(connects(&public, "10.0.0.2").await, "a private network");
+        assert_eq!(
+            connects(&narrowed("http://169.254.1.1/").await, "169.254.1.1").await,
+            "a link-local network"
+        );
+    }
 
     #[test]
     fn classifies_non_public_addresses() {

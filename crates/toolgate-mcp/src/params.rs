@@ -75,6 +75,15 @@ impl Params {
         self.meta.push((name.into(), MemberValue::Fixed(json)));
     }
 
+    /// Adds all members of an object.
+    #[must_use]
+    pub fn with_members(mut self, object: &RawJson) -> Self {
+        let members = object.members();
+        let members = members.iter().map(|(name, value)| (name.to_string().into(), object.slice(value)));
+        self.members.extend(members.map(|(name, value)| (name, MemberValue::Raw(value))));
+        self
+    }
+
     /// Adds the forwarded parts of a client's request. Members that are already set are not replaced.
     #[must_use]
     pub fn with_forwarded(mut self, along: &Forwarded) -> Self {

@@ -222,13 +222,6 @@ fn method_not_found(method: &str) -> RpcError {
     RpcError::new(RpcError::METHOD_NOT_FOUND, format!("there is no method `{method}`"))
 }
 
-/// Returns true if a result may have structured content that is not an object. A cheap substring check.
-fn may_have_other_content(text: &str) -> bool {
-    const KEY: &str = "\"structuredContent\"";
-    let mut after = text.match_indices(KEY).map(|(at, _)| &text[at + KEY.len()..]);
-    after.any(|after| !after.trim_start_matches([' ', '\t', '\r', '\n', ':']).starts_with('{'))
-}
-
 /// Result members that only the newest revision has.
 const NEWEST_MEMBERS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
@@ -242,13 +235,15 @@ pub fn has_result_member(revision: Revision, name: &str, value: &str) -> bool {
 /// Adapts a result to a revision: adds or removes the members that only the newest one has. Services call this
 /// themselves, so that they can cache the adapted result.
 pub fn adapt_result(revision: Revision, result: RawJson) -> RawJson {
-    let text = result.as_str();
-    let has = |name: &str| text.contains(name) && result.members().iter().any(|(member, _)| member == name);
     if revision.has_handshake() {
-        if !NEWEST_MEMBERS.iter().any(|name| has(name)) && !may_have_other_content(text) {
+        // Substring checks first: they are cheap, and few results of an older server have such members.
+        let mut changing = NEWEST_MEMBERS.iter().chain(&["structuredContent"]);
+        if !changing.any(|name| result.contains_short(name))
+            || result.members().iter().all(|(name, value)| has_result_member(revision, name, value))
+        {
             return result;
         }
-        let mut out = String::with_capacity(text.len());
+        let mut out = String::with_capacity(result.as_str().len());
         for (name, value) in result.members() {
             if has_result_member(revision, &name, value) {
                 out.push(if out.is_empty() { '{' } else { ',' });
@@ -260,9 +255,10 @@ pub fn adapt_result(revision: Revision, result: RawJson) -> RawJson {
         out.push_str(if out.is_empty() { "{}" } else { "}" });
         return RawJson::from_trusted(out);
     }
-    if has("resultType") {
+    if result.contains_short("resultType") && result.members().iter().any(|(name, _)| name == "resultType") {
         return result;
     }
+    let text = result.as_str();
     let Some(rest) = text.trim_start().strip_prefix('{') else { return result };
     let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
     RawJson::from_trusted(format!("{{\"resultType\":\"complete\"{comma}{rest}"))

@@ -17,13 +17,22 @@ pub struct TraceContext(Arc<TraceIds>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct TraceIds {
     /// W3C format, version 0, sampled.
-    traceparent: Box<str>,
+    traceparent: [u8; TRACEPARENT_LENGTH],
     span_id: u64,
     /// Parent span, if the caller named one.
     parent: Option<u64>,
-    correlation_id: Box<str>,
-    from_client: bool,
+    correlation_id: CorrelationId,
 }
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum CorrelationId {
+    FromClient(Box<str>),
+    /// A UUID.
+    Generated([u8; 36]),
+}
+
+/// Length of `00-{trace}-{span}-01`.
+const TRACEPARENT_LENGTH: usize = 55;
 
 /// Position of the trace id in a `traceparent`.
 const TRACE_ID_RANGE: std::ops::Range<usize> = 3..35;
@@ -35,7 +44,11 @@ impl TraceContext {
     /// Starts a trace with an external correlation id. An id with characters other than letters, digits, `.`, `_`
     /// and `-` is replaced by a generated one, so that it cannot inject headers or log content.
     pub fn new(correlation_id: &str) -> Self {
-        if is_valid_id(correlation_id) { Self::with(correlation_id.into(), true) } else { Self::generate() }
+        if is_valid_id(correlation_id) {
+            Self::with(CorrelationId::FromClient(correlation_id.into()))
+        } else {
+            Self::generate()
+        }
     }
 
     /// Joins the trace of `parent` if it is valid: a W3C `traceparent`, or only the 32 hex digits of a trace id.
@@ -43,7 +56,7 @@ impl TraceContext {
     pub fn with_parent(mut self, parent: &str) -> Self {
         if let Some((id, span)) = trace_id(parent) {
             let ids = Arc::make_mut(&mut self.0);
-            ids.traceparent = traceparent(id, ids.span_id);
+            ids.traceparent = traceparent(&id, ids.span_id);
             ids.parent = span;
         }
         self
@@ -53,24 +66,27 @@ impl TraceContext {
     pub fn generate() -> Self {
         // With a clock before 1970, ids lose their order and nothing else.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self::with(uuid_v7(since.as_millis(), fastrand::u128(..)), false)
+        Self::with(CorrelationId::Generated(uuid_v7(since.as_millis(), fastrand::u128(..))))
     }
 
-    fn with(correlation_id: Box<str>, from_client: bool) -> Self {
+    fn with(correlation_id: CorrelationId) -> Self {
         // All-zero ids are invalid in W3C trace context.
         let (trace_id, span_id) = (fastrand::u128(1..), fastrand::u64(1..));
-        let traceparent = traceparent(hex_str(&hex(trace_id)), span_id);
-        Self(Arc::new(TraceIds { traceparent, span_id, parent: None, correlation_id, from_client }))
+        let traceparent = traceparent(&hex(trace_id), span_id);
+        Self(Arc::new(TraceIds { traceparent, span_id, parent: None, correlation_id }))
     }
 
     /// Joins the records of one call in our log and in the server's.
     pub fn correlation_id(&self) -> &str {
-        &self.0.correlation_id
+        match &self.0.correlation_id {
+            CorrelationId::FromClient(id) => id,
+            CorrelationId::Generated(id) => ascii_str(id),
+        }
     }
 
     /// Trace id as 32 hex digits.
     pub fn trace_id(&self) -> &str {
-        &self.0.traceparent[TRACE_ID_RANGE]
+        &self.traceparent()[TRACE_ID_RANGE]
     }
 
     /// Span id sent to servers.
@@ -85,17 +101,20 @@ impl TraceContext {
 
     /// True if the caller supplied the correlation id.
     pub fn is_from_client(&self) -> bool {
-        self.0.from_client
+        matches!(self.0.correlation_id, CorrelationId::FromClient(_))
     }
 
     /// Value of the `traceparent` header and `_meta` member.
     pub fn traceparent(&self) -> &str {
-        &self.0.traceparent
+        ascii_str(&self.0.traceparent)
     }
 }
 
-fn traceparent(trace_id: &str, span_id: u64) -> Box<str> {
-    ["00-", trace_id, "-", &hex_str(&hex(u128::from(span_id)))[16..], "-01"].concat().into()
+fn traceparent(trace_id: &[u8; 32], span_id: u64) -> [u8; TRACEPARENT_LENGTH] {
+    let mut text = *b"00-................................-................-01";
+    text[TRACE_ID_RANGE].copy_from_slice(trace_id);
+    text[TRACE_ID_RANGE.end + 1..TRACEPARENT_LENGTH - 3].copy_from_slice(&hex(u128::from(span_id))[16..]);
+    text
 }
 
 fn hex(number: u128) -> [u8; 32] {
@@ -107,8 +126,8 @@ fn hex(number: u128) -> [u8; 32] {
     digits
 }
 
-fn hex_str(digits: &[u8; 32]) -> &str {
-    std::str::from_utf8(digits).expect("hex digits are ASCII")
+fn ascii_str(text: &[u8]) -> &str {
+    std::str::from_utf8(text).expect("hex digits and dashes are ASCII")
 }
 
 fn is_valid_id(id: &str) -> bool {
@@ -118,29 +137,35 @@ fn is_valid_id(id: &str) -> bool {
 
 /// Extracts trace id and span id of a `traceparent`: `00-{trace}-{span}-{flags}`, lower case, not all zero. Later
 /// versions start with the same fields.
-fn trace_id(parent: &str) -> Option<(&str, Option<u64>)> {
+fn trace_id(parent: &str) -> Option<([u8; 32], Option<u64>)> {
     let hex = |hex_str: &str, digits: usize| {
         let good = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         hex_str.len() == digits && hex_str.bytes().all(good) && hex_str.bytes().any(|byte| byte != b'0')
     };
     if hex(parent, 32) {
-        return Some((parent, None));
+        return Some((parent.as_bytes().try_into().ok()?, None));
     }
     let mut parts = parent.split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     let is_known_version =
         version == "00" && parts.next().is_none() || version != "00" && hex(version, 2) && version != "ff";
-    (is_known_version && hex(trace, 32) && hex(span, 16) && flags.len() == 2)
-        .then(|| (trace, u64::from_str_radix(span, 16).ok()))
+    let is_valid = is_known_version && hex(trace, 32) && hex(span, 16) && flags.len() == 2;
+    let trace = trace.as_bytes().try_into().ok().filter(|_| is_valid)?;
+    Some((trace, u64::from_str_radix(span, 16).ok()))
 }
 
 /// RFC 9562: 48 bits of time, then random bits, with version and variant set.
-fn uuid_v7(millis: u128, random: u128) -> Box<str> {
+fn uuid_v7(millis: u128, random: u128) -> [u8; 36] {
     let bits = (millis << 80) | (random & !(u128::MAX << 80));
     let bits = (bits & !(0xf << 76) & !(0b11 << 62)) | (7 << 76) | (0b10 << 62);
     let hex = hex(bits);
-    let hex = hex_str(&hex);
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-").into()
+    let mut text = [b'-'; 36];
+    text[..8].copy_from_slice(&hex[..8]);
+    text[9..13].copy_from_slice(&hex[8..12]);
+    text[14..18].copy_from_slice(&hex[12..16]);
+    text[19..23].copy_from_slice(&hex[16..20]);
+    text[24..].copy_from_slice(&hex[20..]);
+    text
 }
 
 #[cfg(test)]
@@ -185,13 +210,13 @@ mod tests {
 
     #[test]
     fn generated_ids() {
-        assert_eq!(&*uuid_v7(0x0123_4567_89ab, 0), "01234567-89ab-7000-8000-000000000000");
-        assert_eq!(&*uuid_v7(0, u128::MAX), "00000000-0000-7fff-bfff-ffffffffffff");
+        assert_eq!(uuid_v7(0x0123_4567_89ab, 0), *b"01234567-89ab-7000-8000-000000000000");
+        assert_eq!(uuid_v7(0, u128::MAX), *b"00000000-0000-7fff-bfff-ffffffffffff");
         let (one, other) = (TraceContext::generate(), TraceContext::generate());
         assert_ne!(one, other);
         assert!(is_valid_id(one.correlation_id()));
-        let spelled = traceparent(hex_str(&hex(10)), 11);
-        assert_eq!(&*spelled, "00-0000000000000000000000000000000a-000000000000000b-01");
+        let spelled = traceparent(&hex(10), 11);
+        assert_eq!(spelled, *b"00-0000000000000000000000000000000a-000000000000000b-01");
         assert_eq!(&one.traceparent()[TRACE_ID_RANGE], one.trace_id());
         assert_eq!(one.trace_id().len(), 32);
     }

@@ -13,4 +13,5 @@ fn parsers_handle_arbitrary_input() {
     run("events", fuzz::events);
     run("lines", fuzz::lines);
     run("websocket", fuzz::websocket);
+    run("oauth", fuzz::oauth);
 }

@@ -1,7 +1,7 @@
 //! The single policy decision, used by lists, searches, calls and `toolgate policy`.
 //!
 //! A caller may use a tool if it has every permission that the tool requires or a rule permits the call, and no rule
-//! forbids it. A tool on which the caller has no related permission is invisible to it.
+//! forbids it. A caller sees the tools that it may use, and no others.
 
 use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
@@ -14,15 +14,26 @@ use toolgate_types::tool::{Category, Permission, ToolContract};
 use crate::grant::{Grant, Question};
 use crate::rules::{RuleOutcome, RuleSet};
 
-/// The attributes of a tool that the policy decides on.
+/// The kinds of things that callers use. Each is an entity type of the Cedar schema.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum TargetKind {
+    #[default]
+    Tool,
+    Resource,
+    Prompt,
+}
+
+/// The attributes of a tool, resource or prompt that the policy decides on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolAttributes {
+    pub kind: TargetKind,
+    /// The name that callers use; the URI of a resource.
     pub name: String,
-    /// The tool's name on its server.
+    /// The name on its server.
     pub original: String,
     /// `None` for local tools.
     pub server: Option<String>,
-    /// The permissions required to call it; never empty.
+    /// The permissions required to use it. Empty: every caller may use it.
     pub permissions: Vec<Permission>,
     pub contract: ToolContract,
     pub category: Option<Category>,
@@ -50,6 +61,8 @@ pub struct PolicyRequest<'a> {
 pub(crate) enum Action {
     List,
     Call,
+    Read,
+    Get,
 }
 
 impl Action {
@@ -57,6 +70,17 @@ impl Action {
         match self {
             Self::List => "list",
             Self::Call => "call",
+            Self::Read => "read",
+            Self::Get => "get",
+        }
+    }
+
+    /// The action that uses a target.
+    fn to_use(kind: TargetKind) -> Self {
+        match kind {
+            TargetKind::Tool => Self::Call,
+            TargetKind::Resource => Self::Read,
+            TargetKind::Prompt => Self::Get,
         }
     }
 }
@@ -105,7 +129,7 @@ impl Policy {
 
     pub fn decide(&self, call: &PolicyRequest<'_>) -> Decision {
         let missing = self.missing_permissions(call);
-        let outcome = self.evaluate_rules(call, Action::Call);
+        let outcome = self.evaluate_rules(call, Action::to_use(call.tool.kind));
         let mut denied =
             Denied { visible: false, missing: Vec::new(), forbidden_by: Vec::new(), failed: None };
         match (outcome, missing.is_empty()) {
@@ -120,19 +144,37 @@ impl Policy {
             (RuleOutcome::Forbid(rules), _) => denied.forbidden_by = rules,
             (RuleOutcome::Failed(error), _) => denied.failed = Some(error),
         }
-        // A caller with a related permission may learn that the evaluation failed.
-        denied.visible =
-            if denied.failed.is_some() { has_related_permission(call) } else { self.may_see(call) };
+        denied.visible = self.may_learn_of(call, denied.failed.is_some());
         Decision::Deny(denied)
     }
 
-    /// Returns true if a caller may know that the tool exists: it has a related permission or a rule lets it list the
-    /// tool, and no rule forbids listing it.
+    /// Returns true if a caller sees the tool in lists and searches: it has every permission that the tool requires, or
+    /// a rule lets it list or call the tool, and no rule forbids listing it.
     pub fn may_see(&self, call: &PolicyRequest<'_>) -> bool {
+        let permitted_by_rule = || {
+            let outcome = self.evaluate_rules(call, Action::to_use(call.tool.kind));
+            matches!(outcome, RuleOutcome::Permit(_) | RuleOutcome::Ask { permitted: true, .. })
+        };
         match self.evaluate_rules(call, Action::List) {
             RuleOutcome::Permit(_) => true,
-            RuleOutcome::NoMatch | RuleOutcome::Ask { .. } => has_related_permission(call),
+            RuleOutcome::NoMatch | RuleOutcome::Ask { .. } => {
+                self.missing_permissions(call).is_empty() || permitted_by_rule()
+            }
             RuleOutcome::Forbid(_) | RuleOutcome::Failed(_) => false,
+        }
+    }
+
+    /// Returns true if the denial of a call may tell the caller that the tool exists: the caller sees it, or has another
+    /// permission on its server, so that it learns the one that it lacks.
+    fn may_learn_of(&self, call: &PolicyRequest<'_>, failed: bool) -> bool {
+        match self.evaluate_rules(call, Action::List) {
+            RuleOutcome::Permit(_) => true,
+            RuleOutcome::NoMatch | RuleOutcome::Ask { .. } => {
+                has_related_permission(call) || self.missing_permissions(call).is_empty()
+            }
+            RuleOutcome::Forbid(_) => false,
+            // The rules failed for the call as well: a caller with a related permission may learn of that.
+            RuleOutcome::Failed(_) => failed && has_related_permission(call),
         }
     }
 

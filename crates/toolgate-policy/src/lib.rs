@@ -6,12 +6,14 @@
 //! or that cannot be decided, is denied.
 
 pub mod decide;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod grant;
 mod limits;
 pub mod rules;
 pub mod schema;
 
-pub use decide::{Decision, Denied, Policy, ToolAttributes};
+pub use decide::{Decision, Denied, Policy, TargetKind, ToolAttributes};
 pub use grant::{Approval, Grant, Input, Question};
 pub use rules::{RuleError, RuleSet};
-pub use schema::{SchemaError, SchemaValidator};
+pub use schema::{SchemaError, SchemaFault, SchemaValidator};

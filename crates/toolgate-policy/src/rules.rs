@@ -2,8 +2,9 @@
 //!
 //! Rules are type-checked against the [schema](SCHEMA) at load time, and rejected if they fail. A `forbid` rule with
 //! the annotation `@ask("…")` asks a person instead of denying. Invariant: an error while evaluating a rule denies the
-//! call.
+//! call, and a rule that cannot be evaluated because of the shape of an argument counts against the call.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -19,12 +20,13 @@ use crate::limits;
 
 pub(crate) mod entities;
 mod prefilter;
+mod reach;
 
 mod slice;
 
-use entities::{ArgumentPaths, ENTITY_TYPES, argument_entities};
-use prefilter::{Prefilters, RulePrefilter};
-use slice::{PolicySlice, SliceCache};
+use entities::{ArgumentUses, ENTITY_TYPES, argument_entities};
+pub use reach::ProjectFacts;
+use slice::{PolicySlice, RuleIndex, SliceCache};
 
 /// The Cedar schema that rules are type-checked against.
 pub const SCHEMA: &str = include_str!("schema.cedarschema");
@@ -44,9 +46,9 @@ pub struct RuleError {
 #[derive(Clone)]
 pub struct RuleSet {
     set: PolicySet,
-    prefilters: Arc<Prefilters>,
+    index: Arc<RuleIndex>,
     slices: Arc<SliceCache>,
-    argument_paths: ArgumentPaths,
+    arguments: ArgumentUses,
     version: Box<str>,
     warnings: Vec<RuleError>,
 }
@@ -83,8 +85,14 @@ impl RuleSet {
         let set =
             PolicySet::from_str(text).map_err(|errors| errors.iter().map(parse_error).collect::<Vec<_>>())?;
         let result = Validator::new(schema).validate(&set, ValidationMode::Strict);
-        let errors: Vec<_> =
+        let mut errors: Vec<_> =
             result.validation_errors().map(|error| type_error(error, error.policy_id(), &set)).collect();
+        // One mistake can be reported for tools, resources and prompts. They have the same attributes, so the report
+        // for tools is enough.
+        errors
+            .sort_by_key(|error| error.message.contains("`Resource`") || error.message.contains("`Prompt`"));
+        let mut places = HashSet::new();
+        errors.retain(|error| error.at.is_none() || places.insert(error.at.clone()));
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -96,16 +104,11 @@ impl RuleSet {
             .validation_warnings()
             .map(|warning| type_error(warning, warning.policy_id(), &set))
             .collect();
-        let argument_paths = ArgumentPaths::named_in(text);
-        let prefilters = set
-            .policies()
-            .map(|policy| (policy.id().clone(), Arc::new(RulePrefilter::from_policy(policy))))
-            .collect();
         Ok(Self {
+            index: Arc::new(RuleIndex::new(&set)),
             set,
-            prefilters: Arc::new(prefilters),
             slices: Arc::default(),
-            argument_paths,
+            arguments: ArgumentUses::in_rules(text),
             version: version.into(),
             warnings,
         })
@@ -136,20 +139,68 @@ impl RuleSet {
     }
 
     fn try_evaluate(&self, call: &PolicyRequest<'_>, action: Action) -> Result<RuleOutcome, String> {
-        let slice = self.slice(call, action);
-        if slice.cannot_match(call) {
-            return Ok(RuleOutcome::NoMatch);
-        }
-        self.evaluate_with_cedar(&slice, call)
+        self.evaluate_slice(&self.slice(call, action), call)
     }
 
     fn slice(&self, call: &PolicyRequest<'_>, action: Action) -> Arc<PolicySlice> {
-        self.slices.get(&self.set, &self.prefilters, call, action)
+        self.slices.get(&self.index, call, action)
+    }
+
+    fn evaluate_slice(&self, slice: &PolicySlice, call: &PolicyRequest<'_>) -> Result<RuleOutcome, String> {
+        if slice.cannot_match(call) {
+            return Ok(RuleOutcome::NoMatch);
+        }
+        let mismatched = slice.mismatched(call);
+        if mismatched.is_empty() {
+            return self.evaluate_with_cedar(slice, [&slice.set, &slice.without_asks], call);
+        }
+        let without = |set: &PolicySet| {
+            let policies = set.policies().filter(|policy| !mismatched.contains(&policy.id())).cloned();
+            PolicySet::from_policies(policies).map_err(|error| error.to_string())
+        };
+        let sets = [without(&slice.set)?, without(&slice.without_asks)?];
+        let outcome = self.evaluate_with_cedar(slice, sets.each_ref(), call)?;
+        Ok(self.with_mismatched(outcome, &mismatched))
+    }
+
+    /// Adds the rules that refer to an argument with an unexpected shape. Such a rule counts against the call: a
+    /// `forbid` applies, a `permit` does not.
+    fn with_mismatched(&self, outcome: RuleOutcome, mismatched: &[&PolicyId]) -> RuleOutcome {
+        let is_forbid =
+            |id: &&&PolicyId| self.set.policy(id).is_none_or(|policy| policy.effect() == Effect::Forbid);
+        let (asks, forbids): (Vec<_>, Vec<_>) =
+            mismatched.iter().filter(is_forbid).partition(|id| self.set.annotation(id, "ask").is_some());
+        let names = |ids: &[&&PolicyId]| ids.iter().map(|id| self.rule_name(id)).collect::<Vec<_>>();
+        match outcome {
+            RuleOutcome::Failed(_) => outcome,
+            RuleOutcome::Forbid(mut rules) => {
+                rules.extend(names(&forbids));
+                RuleOutcome::Forbid(rules)
+            }
+            _ if !forbids.is_empty() => RuleOutcome::Forbid(names(&forbids)),
+            outcome if asks.is_empty() => outcome,
+            outcome => {
+                let (mut rules, text, permitted) = match outcome {
+                    RuleOutcome::Ask { rules, text, permitted } => (rules, Some(text), permitted),
+                    outcome => (Vec::new(), None, matches!(outcome, RuleOutcome::Permit(_))),
+                };
+                rules.extend(names(&asks));
+                let questions = asks.iter().filter_map(|id| self.set.annotation(id, "ask"));
+                let text: Vec<_> = text.as_deref().into_iter().chain(questions).collect();
+                RuleOutcome::Ask { rules, text: text.join(" "), permitted }
+            }
+        }
+    }
+
+    /// The name of a rule: its `@id`, otherwise its number.
+    fn rule_name(&self, id: &PolicyId) -> String {
+        self.set.annotation(id, "id").map_or_else(|| id.to_string(), str::to_owned)
     }
 
     fn evaluate_with_cedar(
         &self,
         slice: &PolicySlice,
+        [set, without_asks]: [&PolicySet; 2],
         call: &PolicyRequest<'_>,
     ) -> Result<RuleOutcome, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
@@ -158,24 +209,25 @@ impl RuleSet {
         let request =
             Request::new(principal, action, resource, context, None).map_err(|error| text(&error))?;
         let mut entities = slice.entities(call)?;
-        if !self.argument_paths.is_empty() {
-            let arguments = argument_entities(call, &self.argument_paths)?;
+        if !self.arguments.is_empty() {
+            let uses = match (&self.arguments, &slice.arguments) {
+                (ArgumentUses::Named(_), in_slice @ ArgumentUses::Named(_)) => in_slice,
+                // A rule computes its paths: arguments without a tag make every call fail, in every slice.
+                (all, _) => all,
+            };
+            let arguments = argument_entities(call, uses)?;
             entities = entities.add_entities(arguments, None).map_err(|error| text(&error))?;
         }
-        let response = Authorizer::new().is_authorized(&request, &slice.set, &entities);
+        let response = Authorizer::new().is_authorized(&request, set, &entities);
         let permitted_without_asks = || {
-            let response = Authorizer::new().is_authorized(&request, &slice.without_asks, &entities);
+            let response = Authorizer::new().is_authorized(&request, without_asks, &entities);
             response.decision() == Cedar::Allow
         };
         if let Some(error) = response.diagnostics().errors().next() {
             return Err(error.to_string());
         }
-        let name = |id: &PolicyId| {
-            let annotated = self.set.annotation(id, "id");
-            annotated.map_or_else(|| id.to_string(), str::to_owned)
-        };
         let decided: Vec<_> = response.diagnostics().reason().collect();
-        let names = decided.iter().map(|id| name(id)).collect::<Vec<_>>();
+        let names = decided.iter().map(|id| self.rule_name(id)).collect::<Vec<_>>();
         let forbids = decided
             .iter()
             .any(|id| self.set.policy(id).is_some_and(|policy| policy.effect() == Effect::Forbid));
@@ -222,7 +274,7 @@ fn type_error(error: &impl Diagnostic, id: &PolicyId, set: &PolicySet) -> RuleEr
 fn hint(error: &impl Diagnostic) -> Option<String> {
     if error.to_string().contains("unrecognized") {
         return Some(
-            "the entity types are `Caller`, `Tool` and `Server`; the actions are `Action::\"call\"` and `Action::\"list\"`".to_owned(),
+            "the entity types are `Caller`, `Tool`, `Resource`, `Prompt` and `Server`; the actions are `Action::\"call\"` (tools), `Action::\"read\"` (resources), `Action::\"get\"` (prompts) and `Action::\"list\"`".to_owned(),
         );
     }
     error.help().map(|help| help.to_string()).filter(|help| !help.starts_with("did you mean"))

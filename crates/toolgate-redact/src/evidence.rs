@@ -134,10 +134,17 @@ pub(crate) fn is_secret_word(
     let letters = word.chars().filter(|c| c.is_alphabetic()).count();
     let mixed = digits > 0 && letters > 0;
     if evidence == Evidence::Shape {
+        let structured = style.tight || style.quoted || style.alone;
         return match strength {
-            NameStrength::Password => mixed && word.len() >= 8,
-            NameStrength::Strong => random,
-            NameStrength::Code | NameStrength::Weak => false,
+            NameStrength::Password => mixed && word.len() >= if structured { 7 } else { 8 },
+            NameStrength::Strong => {
+                // Nothing but letters and digits: code and patterns have signs.
+                let plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+                random || mixed && plain && is_mixed_case(word) && word.len() >= 16 && structured
+            }
+            NameStrength::Weak => random && !is_uuid(word),
+            // A code from a person often has to be sent.
+            NameStrength::Code => false,
         };
     }
     match strength {
@@ -182,11 +189,12 @@ pub(crate) fn is_passphrase(
             })
             || words.split_whitespace().any(|word| is_reference(word) || is_placeholder(word))
     };
-    evidence == Evidence::Value
-        && strength == NameStrength::Password
-        && (style.quoted || style.alone)
-        && words.len() >= 8
-        && !is_sentence()
+    let is_apart = match evidence {
+        Evidence::Name => false,
+        Evidence::Value => style.quoted || style.alone,
+        Evidence::Shape => style.quoted,
+    };
+    is_apart && strength == NameStrength::Password && words.len() >= 8 && !is_sentence()
 }
 
 /// Returns true if a word in a value of several words is a secret by itself.

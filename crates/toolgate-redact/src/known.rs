@@ -64,6 +64,15 @@ impl KnownSecrets {
         self.secrets.is_empty()
     }
 
+    /// Returns an upper bound of the length of a secret in a JSON string: in any encoding, percent-encoded, and with
+    /// every character of that escaped.
+    pub fn max_encoded_length(&self) -> usize {
+        const PERCENT_ENCODED: usize = "%41".len();
+        const ESCAPED: usize = "\\u0025".len();
+        let longest = self.forms.iter().map(|form| form.expose().len()).max().unwrap_or_default();
+        longest.saturating_mul(PERCENT_ENCODED * ESCAPED)
+    }
+
     /// Returns true if the text may contain one of the secrets.
     pub fn may_be_in(&self, text: &str) -> bool {
         if self.is_empty() {

@@ -12,6 +12,8 @@ use toolgate_types::secret::MASK;
 use toolgate_types::{Secret, SecretPattern};
 
 mod evidence;
+#[doc(hidden)]
+pub mod fuzz;
 mod keys;
 mod known;
 mod names;
@@ -614,8 +616,12 @@ mod tests {
     fn egress_demands_more_evidence_than_the_log() {
         let known = KnownSecrets::new(&[Secret::new("swordfish")]);
         for (text, masked, refused) in [
-            ("password: hunter2", true, false),
+            ("password: hunter2", true, true),
+            ("password=hunter", true, false),
             ("password=Hunter2026", true, true),
+            ("passphrase: \"correct horse battery staple\"", true, true),
+            ("API_TOKEN=plainENVsecret01", true, true),
+            ("signature=48c43751d8ebaf44e9845d9cfc2fcfe54731749775573adcef07bea24d8bf8c8", true, true),
             ("token: abc123", true, false),
             ("token: 8fK2mQ9xL4vT7wZ1", true, true),
             ("pin: 4711", true, false),

@@ -21,16 +21,30 @@ pub fn may_contain_secret(text: &str) -> bool {
     let Some(last) = bytes.last_chunk::<WINDOW>() else { return may_contain_secret_short(text) };
     let mut probe = ShapeProbe { text, flag_end: 0 };
     let mut from = 0;
+    while let Some(window) = bytes[from..].first_chunk::<WIDE_WINDOW>() {
+        let [one, two, three, four] = [0, BLOCK, 2 * BLOCK, 3 * BLOCK].map(|at| {
+            let block = window[at..].first_chunk().expect("a wide window holds four");
+            signs_in(block)
+        });
+        // One test for all four blocks: most of them contain no sign.
+        if (one | two | three | four).to_bitmask() != 0 {
+            let bits = |signs: u8x16, block: usize| u64::from(signs.to_bitmask()) << (block * BLOCK);
+            if probe.any_shape_at(from, bits(one, 0) | bits(two, 1) | bits(three, 2) | bits(four, 3)) {
+                return true;
+            }
+        }
+        from += WIDE_BLOCK;
+    }
     while let Some(window) = bytes[from..].first_chunk::<WINDOW>() {
-        let signs = signs_in(window);
-        if signs != 0 && probe.any_shape_at(from, signs) {
+        if probe.any_shape_at(from, signs_in(window).to_bitmask().into()) {
             return true;
         }
         from += BLOCK;
     }
     // The rest, whose window overlaps the last block, and then the bytes that no window covers.
     let end = bytes.len() - LOOKAHEAD;
-    probe.any_shape_at(from, signs_in(last) >> (from + BLOCK - end)) || probe.any_shape_in(end..bytes.len())
+    let rest = signs_in(last).to_bitmask() >> (from + BLOCK - end);
+    probe.any_shape_at(from, rest.into()) || probe.any_shape_in(end..bytes.len())
 }
 
 /// Like [`may_contain_secret`], for a text shorter than one window.
@@ -69,24 +83,46 @@ const SIGNS: [u8; 256] = {
 const BLOCK: usize = 16;
 const WINDOW: usize = BLOCK + LOOKAHEAD;
 const LOOKAHEAD: usize = 2;
+/// Four blocks at a time are faster: most of them contain no sign.
+const WIDE_BLOCK: usize = 4 * BLOCK;
+const WIDE_WINDOW: usize = WIDE_BLOCK + LOOKAHEAD;
 
-/// Returns the places of [`SIGNS`] in a block, one bit each; a `b` only if the letters after it may be those of a
-/// scheme, and a dot only within a word.
+/// Returns the places of [`SIGNS`] in a block; a `b` only if the letters after it may be those of a scheme, and a dot
+/// only within a word. A capital is marked at the byte before it, and only if both may be part of a key prefix: single
+/// capitals are frequent in base64.
 #[inline]
-fn signs_in(window: &[u8; WINDOW]) -> u32 {
+fn signs_in(window: &[u8; WINDOW]) -> u8x16 {
     let load = |at: usize| u8x16::new(window[at..at + BLOCK].try_into().expect("a window is longer"));
     let (one, two, three) = (load(0), load(1), load(2));
     let is = |bytes: u8x16, expected: u8| bytes.simd_eq(u8x16::splat(expected));
     let with = |bytes: u8x16, bits: u8| bytes | u8x16::splat(bits);
     // `bea` and `bas` in any case. `bac` and a few more match too: a false positive only costs time.
     let scheme = is(with(one, 0x20), b'b') & is(with(two, 0x24), b'e') & is(with(three, 0x32), b's');
-    let after_h = one - u8x16::splat(b'I');
-    let capital = after_h.min(u8x16::splat(b'K' - b'I')).simd_eq(after_h);
+    let capital = is(with(one, IS_A_OR_S.0), IS_A_OR_S.1) & is(with(two, IS_I_OR_K.0), IS_I_OR_K.1)
+        | is(one, b'y') & is(two, b'J');
     let dot = is(one, b'.') & two.max(u8x16::splat(b'-')).simd_eq(two);
     // `-` and `=` differ in this bit only.
     let sign = is(with(one, 0x10), b'=') | is(one, b':') | is(one, b'_');
-    (scheme | capital | dot | sign).to_bitmask()
+    scheme | capital | dot | sign
 }
+
+/// Bits to set before a comparison, and the expected byte. `C` and `Q` match too.
+const IS_A_OR_S: (u8, u8) = (0x12, b'S');
+const IS_I_OR_K: (u8, u8) = (0x02, b'K');
+
+/// [`signs_in`] finds the capital of every key prefix.
+const _: () = {
+    let mut index = 0;
+    while index < KEY_PREFIXES.len() {
+        let (prefix, at) = (KEY_PREFIXES[index].0.as_bytes(), PREFIX_SIGNS[index]);
+        if prefix[at].is_ascii_uppercase() {
+            let (before, capital) = (prefix[at - 1], prefix[at]);
+            let pair = before | IS_A_OR_S.0 == IS_A_OR_S.1 && capital | IS_I_OR_K.0 == IS_I_OR_K.1;
+            assert!(pair || before == b'y' && capital == b'J');
+        }
+        index += 1;
+    }
+};
 
 /// Returns true if the text before a `:` or `=` ends in the name of a secret.
 fn ends_in_secret_name(before: &str) -> bool {
@@ -121,10 +157,13 @@ struct ShapeProbe<'a> {
 impl ShapeProbe<'_> {
     /// Returns true if there is a shape around any of the signs in the block at `from`.
     #[inline]
-    fn any_shape_at(&mut self, from: usize, mut signs: u32) -> bool {
+    fn any_shape_at(&mut self, from: usize, mut signs: u64) -> bool {
+        let bytes = self.text.as_bytes();
         while signs != 0 {
             let at = from + signs.trailing_zeros() as usize;
-            if self.is_shape_at(at, self.text.as_bytes()[at]) {
+            // Any other byte is the one before a capital.
+            let at = at + usize::from(SIGNS[usize::from(bytes[at])] == 0);
+            if self.is_shape_at(at, bytes[at]) {
                 return true;
             }
             signs &= signs - 1;
@@ -157,14 +196,11 @@ impl ShapeProbe<'_> {
             }
             b'-' if bytes.get(at + 1) == Some(&b'-') && self.is_secret_flag(at) => true,
             b'-' | b'_' => {
-                let key = ends_prefix(&bytes[..at]) && is_key_at(bytes, at);
-                key || sign == b'-' && bytes.get(at + 1) == Some(&b'-') && is_private_key_block(&bytes[at..])
+                is_key_at(bytes, at)
+                    || sign == b'-' && bytes.get(at + 1) == Some(&b'-') && is_private_key_block(&bytes[at..])
             }
-            b'.' => {
-                let key = ends_prefix(&bytes[..at]) && is_key_at(bytes, at);
-                key || is_discord_token_at(bytes, at) || is_webhook_at(bytes, at)
-            }
-            b'I'..=b'K' => is_after_capital(&bytes[..at], sign) && is_key_at(bytes, at),
+            b'.' => is_key_at(bytes, at) || is_discord_token_at(bytes, at) || is_webhook_at(bytes, at),
+            b'I'..=b'K' => is_key_at(bytes, at),
             _ => matches!(bytes.get(at + 1), Some(b'a' | b'A' | b'e' | b'E')) && is_credential(&bytes[at..]),
         }
     }
@@ -186,49 +222,48 @@ fn is_name_byte(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-/// Last two characters before the first sign of each key prefix: a row for the first, a bit for the second.
-static PREFIX_ENDS: [u128; 128] = {
-    let mut ends = [0; 128];
-    let mut index = 0;
-    while index < KEY_PREFIXES.len() {
-        let (prefix, at) = (KEY_PREFIXES[index].0.as_bytes(), PREFIX_SIGNS[index]);
-        if at >= 2 {
-            ends[prefix[at - 2] as usize] |= 1 << prefix[at - 1];
-        }
-        index += 1;
-    }
-    ends
-};
-
-/// Returns true if the bytes before a sign may be the start of a key prefix.
-#[inline]
-fn ends_prefix(before: &[u8]) -> bool {
-    let is_end = |[one, two]: &[u8; 2]| {
-        let row = PREFIX_ENDS.get(usize::from(*one)).copied().unwrap_or_default();
-        two.is_ascii() && row >> two & 1 == 1
-    };
-    before.last_chunk().is_some_and(is_end)
+/// Sets of [`KEY_PREFIXES`], one bit each, by a byte at or before the sign.
+struct PrefixSets {
+    sign: [u128; 128],
+    before: [u128; 128],
+    /// By the byte two before the sign. Prefixes without one are in every set.
+    second: [u128; 128],
+    without_second: u128,
 }
 
-/// Characters before the first sign of each key prefix whose sign is a capital, one bit each.
-static CAPITAL_PREFIXES: [u128; 3] = {
-    let mut before = [0; 3];
+static PREFIX_SETS: PrefixSets = {
+    let mut sets = PrefixSets { sign: [0; 128], before: [0; 128], second: [0; 128], without_second: 0 };
     let mut index = 0;
     while index < KEY_PREFIXES.len() {
         let (prefix, at) = (KEY_PREFIXES[index].0.as_bytes(), PREFIX_SIGNS[index]);
-        if prefix[at].is_ascii_uppercase() {
-            before[(prefix[at] - b'I') as usize] |= 1 << prefix[at - 1];
+        sets.sign[prefix[at] as usize] |= 1 << index;
+        sets.before[prefix[at - 1] as usize] |= 1 << index;
+        if at >= 2 {
+            sets.second[prefix[at - 2] as usize] |= 1 << index;
+        } else {
+            sets.without_second |= 1 << index;
         }
         index += 1;
     }
-    before
+    let mut byte = 0;
+    while byte < sets.second.len() {
+        sets.second[byte] |= sets.without_second;
+        byte += 1;
+    }
+    sets
 };
 
-/// Returns true if the byte before a capital may be the start of a key prefix.
-#[inline]
-fn is_after_capital(before: &[u8], sign: u8) -> bool {
-    let is_end = |byte: &u8| byte.is_ascii() && CAPITAL_PREFIXES[usize::from(sign - b'I')] >> byte & 1 == 1;
-    before.last().is_some_and(is_end)
+impl PrefixSets {
+    /// Returns the prefixes that may have their sign at `at`. Nearly always none.
+    #[inline]
+    fn candidates(&self, bytes: &[u8], at: usize) -> u128 {
+        let of = |set: &[u128; 128], byte: u8| set.get(usize::from(byte)).copied();
+        let Some(before) = at.checked_sub(1) else { return 0 };
+        let second = at.checked_sub(2).and_then(|second| of(&self.second, bytes[second]));
+        of(&self.sign, bytes[at]).unwrap_or_default()
+            & of(&self.before, bytes[before]).unwrap_or_default()
+            & second.unwrap_or(self.without_second)
+    }
 }
 
 /// Returns true if a dot is the first one in the token of a Discord bot.
@@ -297,23 +332,32 @@ const MIN_AFTER_SIGN: usize = {
 /// Returns true if the sign at `at` is the first one in the prefix of a key.
 #[inline]
 fn is_key_at(bytes: &[u8], at: usize) -> bool {
+    let candidates = PREFIX_SETS.candidates(bytes, at);
     let is_part = |byte: &u8| IS_KEY_BYTE[usize::from(*byte)];
     // Most words end before a key would.
-    bytes.get(at + 1..at + 1 + MIN_AFTER_SIGN).is_some_and(|after| after.iter().all(is_part))
-        && has_prefix_at(bytes, at)
+    candidates != 0
+        && bytes.get(at + 1..at + 1 + MIN_AFTER_SIGN).is_some_and(|after| after.iter().all(is_part))
+        && has_prefix_at(bytes, at, candidates)
 }
 
-fn has_prefix_at(bytes: &[u8], at: usize) -> bool {
+fn has_prefix_at(bytes: &[u8], at: usize, mut candidates: u128) -> bool {
     let is_part = |byte: &u8| IS_KEY_BYTE[usize::from(*byte)];
-    KEY_PREFIXES.iter().zip(PREFIX_SIGNS).any(|((prefix, body), sign)| {
-        let Some(start) = at.checked_sub(sign) else { return false };
+    while candidates != 0 {
+        let index = candidates.trailing_zeros() as usize;
+        candidates &= candidates - 1;
+        let (prefix, body) = KEY_PREFIXES[index];
+        let Some(start) = at.checked_sub(PREFIX_SIGNS[index]) else { continue };
         let key = &bytes[start..];
         // A key starts where the byte before it cannot be part of a key, or is the letter of an escape.
         let begins = || start == 0 || !is_part(&bytes[start - 1]) || start >= 2 && bytes[start - 2] == b'\\';
-        key.starts_with(prefix.as_bytes())
+        if key.starts_with(prefix.as_bytes())
             && begins()
             && key.get(..prefix.len() + body.min_length()).is_some_and(|key| key.iter().all(is_part))
-    })
+        {
+            return true;
+        }
+    }
+    false
 }
 
 #[cfg(test)]

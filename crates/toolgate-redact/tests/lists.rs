@@ -10,9 +10,11 @@ use toolgate_redact::{KnownSecrets, contains_credential, mask};
 
 /// Maximum share of mistakes, in percent.
 const MAX_MISTAKES: f64 = 2.0;
-/// Maximum share of secrets in the lists that egress may miss: passwords that people choose are no reason to refuse a
-/// call.
-const MAX_MISSED_BY_EGRESS: f64 = 20.0;
+/// Maximum share of secrets in the lists that egress may miss: codes of a few digits and passwords of one word are no
+/// reason to refuse a call.
+const MAX_MISSED_BY_EGRESS: f64 = 5.0;
+/// Maximum share of harmless texts that egress may refuse.
+const MAX_REFUSED_BY_EGRESS: f64 = 0.0;
 
 /// A text and the secrets in it.
 struct MarkedText {
@@ -76,7 +78,7 @@ fn mistakes_on_the_lists_are_rare() {
     let [_, masked, _, refused] = measure("harmless.txt", &harmless);
     assert!(missed <= MAX_MISTAKES && masked <= MAX_MISTAKES, "{missed} % missed, {masked} % masked");
     assert!(
-        passed <= MAX_MISSED_BY_EGRESS && refused <= MAX_MISTAKES,
+        passed <= MAX_MISSED_BY_EGRESS && refused <= MAX_REFUSED_BY_EGRESS,
         "{passed} % passed, {refused} % refused"
     );
 }
@@ -88,7 +90,7 @@ fn mistakes_on_the_held_out_list_are_rare() {
     let [missed, masked, passed, refused] = measure("heldout.txt", &texts);
     assert!(missed <= MAX_MISTAKES && masked <= MAX_MISTAKES, "{missed} % missed, {masked} % masked");
     assert!(
-        passed <= MAX_MISSED_BY_EGRESS && refused <= MAX_MISTAKES,
+        passed <= MAX_MISSED_BY_EGRESS && refused <= MAX_REFUSED_BY_EGRESS,
         "{passed} % passed, {refused} % refused"
     );
 }

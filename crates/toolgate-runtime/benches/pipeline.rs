@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 use toolgate_audit::ExecutionLog;
 use toolgate_policy::{Policy, RuleSet};
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_runtime::{CallOrigin, CallRequest, Runtime};
+use toolgate_runtime::{Operation, Runtime};
 use toolgate_types::tool::RateLimit;
 use toolgate_types::{CallLimits, Caller, HumanDuration, ToolSettings};
-use toolgate_upstream::{BuiltinTool, RawJson, TraceContext};
+use toolgate_upstream::{BuiltinTool, RawJson};
 
 /// Calls per measurement.
 const CALLS: u32 = 20_000;
@@ -60,7 +60,7 @@ fn main() -> std::process::ExitCode {
             permissions: vec!["*:*".parse().expect("a pattern")],
         };
         let call = async |request| {
-            let called = runtime.call(&caller, request).await;
+            let called = runtime.execute(&caller, request).await;
             assert!(called.result.error.is_none(), "{:?}", called.result.error);
             called.steps
         };
@@ -144,18 +144,11 @@ async fn started(rules: Option<u32>, log: Option<&Path>) -> Runtime {
 }
 
 /// About 300 bytes of arguments.
-fn request() -> CallRequest {
+fn request() -> Operation {
     let arguments = json!({ "path": "projects/reports/2026/november/summary-of-the-month.md", "mode": "append",
         "lines": ["a line of text that says something", "another one that says more", "the last one"],
         "limit": 100, "options": { "create": true, "backup": false, "encoding": "utf-8" }, "note": "x".repeat(60) });
-    let trace = TraceContext::generate();
-    CallRequest {
-        name: "echo".to_owned(),
-        arguments: RawJson::from_value(&arguments).into(),
-        trace,
-        origin: CallOrigin::default(),
-        full_result: false,
-    }
+    Operation::tool("echo".to_owned(), RawJson::from_value(&arguments))
 }
 
 fn setup(rules: Option<u32>) -> RuntimeSetup {

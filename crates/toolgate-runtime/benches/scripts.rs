@@ -10,16 +10,17 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use serde_json::value::RawValue;
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_runtime::{CallOrigin, CallRequest, Runtime};
+use toolgate_runtime::{Operation, Runtime};
 use toolgate_types::tool::{ContractLevel, ScriptSpec};
 use toolgate_types::{CallLimits, Caller, HumanDuration, ToolDefinition, ToolLimits};
+use toolgate_upstream::RawJson;
 use toolgate_upstream::process::shim;
-use toolgate_upstream::{RawJson, TraceContext};
 
 const WARM_CALLS: usize = 3_000;
 const COLD_CALLS: usize = 200;
@@ -135,7 +136,7 @@ fn tool(name: &str, file: PathBuf) -> ToolDefinition {
 
 fn setup(own: Vec<ToolDefinition>) -> RuntimeSetup {
     RuntimeSetup {
-        own,
+        own: own.into_iter().map(Arc::new).collect(),
         limits: CallLimits {
             max_concurrent: NonZeroU32::new(16).expect("not zero"),
             default_timeout: HumanDuration::from_secs(60),
@@ -148,14 +149,11 @@ fn setup(own: Vec<ToolDefinition>) -> RuntimeSetup {
 async fn call(runtime: &Runtime, name: &str) -> String {
     let caller =
         Caller { id: "ann".parse().expect("an id"), permissions: vec!["*:*".parse().expect("a pattern")] };
-    let request = CallRequest {
-        name: name.to_owned(),
-        arguments: RawJson::from_value(&json!({ "text": "hello" })).into(),
-        trace: TraceContext::generate(),
-        origin: CallOrigin::default(),
+    let request = Operation {
         full_result: true,
+        ..Operation::tool(name.to_owned(), RawJson::from_value(&json!({ "text": "hello" })))
     };
-    let called = runtime.call(&caller, request).await;
+    let called = runtime.execute(&caller, request).await;
     assert!(called.result.error.is_none(), "{:?}", called.result.error);
     called.reply.expect("a reply").as_str().to_owned()
 }

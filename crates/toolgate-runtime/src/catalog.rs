@@ -9,29 +9,31 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use toolgate_audit::SecretFields;
-use toolgate_policy::{SchemaValidator, ToolAttributes};
-use toolgate_types::tool::{
-    Category, Deprecation, FollowUp, Permission, RateLimit, ResponseTime, ToolContract,
-};
+use toolgate_policy::{SchemaValidator, TargetKind, ToolAttributes};
+use toolgate_redact::printable;
+use toolgate_types::tool::{Category, Deprecation, Permission, RateLimit, ResponseTime, ToolContract};
 use toolgate_types::{
     ApiSpec, HumanDuration, OnCollision, Profile, ServerName, ServerSpec, ToolDefinition, ToolLimits,
     ToolSettings,
 };
-use toolgate_upstream::invoke::RemoteTool;
+use toolgate_upstream::invoke::{RemoteTool, ServerRequest};
 use toolgate_upstream::offer::ServerOffer;
 use toolgate_upstream::openapi::{ApiOperation, LoadedApi};
 use toolgate_upstream::{BuiltinTool, RawJson};
 
 use crate::pins::{DriftClass, NewPin, PinSet};
 use crate::results::READ_RESULT;
+use crate::stage::hints::FollowUps;
 use crate::tool_stats::SharedToolState;
 
 mod api;
 mod build;
 mod names;
+mod target;
 
 use build::CatalogBuilder;
 pub(crate) use names::normalize_name;
+pub(crate) use target::server_item;
 
 /// Separator between a server's prefix and a tool's name.
 pub const SEPARATOR: &str = "__";
@@ -81,7 +83,7 @@ pub struct CatalogTool {
     pub hash: Option<Box<str>>,
     #[serde(skip)]
     pub limits: ToolLimits,
-    /// Permissions a caller needs; never empty.
+    /// Permissions a caller needs. Empty: every caller may call it.
     #[serde(skip)]
     pub permissions: Vec<Permission>,
     /// Calls per caller and window.
@@ -98,10 +100,14 @@ pub struct CatalogTool {
     pub deprecated: Option<Deprecation>,
     /// Declared next steps.
     #[serde(skip)]
-    pub follow_ups: Vec<FollowUp>,
+    pub(crate) follow_ups: FollowUps,
     /// True if its own claims and results are trusted.
     #[serde(skip)]
     pub trusted: bool,
+    /// True if its server declares it read-only and the operator's settings do not contradict that. Decides the
+    /// durability of its records and nothing else: the server may be untrusted.
+    #[serde(skip)]
+    pub(crate) declared_read_only: bool,
     /// True if results that do not match the output schema are rejected.
     #[serde(skip)]
     pub strict_output: bool,
@@ -127,6 +133,12 @@ pub enum Upstream {
     Server(RemoteTool),
     /// An operation of an HTTP API.
     OpenApi(Arc<ApiOperation>),
+    /// A request to an MCP server for a resource, a prompt or a completion.
+    Request(TargetKind, ServerRequest),
+    /// A subscription to updates of a resource.
+    Subscription,
+    /// A stored result of the caller.
+    StoredResult,
 }
 
 /// Availability of a tool.
@@ -172,6 +184,8 @@ impl Serialize for ToolState {
 /// A log message from the build of a catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogEvent {
+    /// The server that caused it.
+    pub server: Option<ServerName>,
     pub level: EventLevel,
     pub message: String,
 }
@@ -189,22 +203,23 @@ pub enum EventLevel {
 pub enum CatalogError {
     /// A strict server offers a tool that has no settings.
     #[error(
-        "Tool '{tool}' from MCP server '{server}' is not configured in the toolbox.
+        "Tool '{shown}' from MCP server '{server}' is not configured in the toolbox.
 
 MCP Server: {server}
 Mode: strict
-Missing Tool: {tool}
+Missing Tool: {shown}
 
 Configured tools: [{}]
 
 To resolve:
 1. Add the tool to myai.toolbox.tools in your configuration, OR
 2. Change the MCP server mode to 'dynamic' and provide default_tool_config",
-        configured.join(", ")
+        configured.join(", "),
+        shown = printable(tool)
     )]
     NotConfigured { tool: String, server: ServerName, configured: Vec<String> },
     /// Two tools have the same name, and `on_collision` is `error`.
-    #[error("two tools are called `{name}`: {first} and {second}")]
+    #[error("two tools are called `{}`: {} and {}", printable(name), printable(first), printable(second))]
     Collision {
         name: String,
         /// Source of the first tool.
@@ -328,12 +343,15 @@ impl Catalog {
     }
 
     fn has_tool(&self, server: &ServerName, original: &str) -> bool {
-        self.tools.iter().any(|tool| tool.server.as_ref() == Some(server) && tool.original == original)
+        let qualified = format!("{}{SEPARATOR}{}", server.prefix(), normalize_name(original));
+        let found = self.resolve(&qualified);
+        found.is_some_and(|tool| tool.server.as_ref() == Some(server) && tool.original == original)
     }
 
-    /// The tool that had a bare name.
-    fn bare_name_owner(&self, bare: &str) -> Option<&CatalogTool> {
-        self.resolve(bare).map(Arc::as_ref).filter(|tool| tool.name == bare)
+    /// The tool that had a name, as its caller-facing or as its qualified one.
+    fn name_owner(&self, name: &str) -> Option<&CatalogTool> {
+        let owner = self.resolve(name).map(Arc::as_ref);
+        owner.filter(|tool| tool.name == name || names::qualified_name(tool) == name)
     }
 }
 
@@ -348,7 +366,12 @@ pub(crate) struct CompiledTool {
 }
 
 impl CatalogTool {
-    /// Compiled schemas and policy subject, created once per definition.
+    /// Returns true if an earlier call has compiled the schemas.
+    pub(crate) fn is_compiled(&self) -> bool {
+        self.compiled.get().is_some()
+    }
+
+    /// Compiled schemas and policy subject, created once per definition, by the first call.
     pub(crate) fn compiled(&self) -> &CompiledTool {
         self.compiled.get_or_init(|| {
             // Schemas were checked at discovery. A schema that fails to compile anyway rejects all calls.
@@ -388,6 +411,7 @@ impl CatalogTool {
     /// The tool as the policy sees it.
     pub fn subject(&self) -> ToolAttributes {
         ToolAttributes {
+            kind: self.target_kind(),
             name: self.name.clone(),
             original: self.original.clone(),
             server: self.server.as_ref().map(ToString::to_string),

@@ -4,7 +4,12 @@ use jiff::Timestamp;
 
 /// The current time in milliseconds precision.
 pub(crate) fn timestamp() -> String {
-    format!("{:.3}", Timestamp::now())
+    format_timestamp(Timestamp::now())
+}
+
+/// A time in milliseconds precision.
+pub(crate) fn format_timestamp(time: Timestamp) -> String {
+    format!("{time:.3}")
 }
 
 /// The current date as `YYYY-MM-DD`.

@@ -1,35 +1,44 @@
 //! The catalog of live tools, and the pipeline that runs every operation on them.
 //!
-//! [`catalog`] merges own tools and the tools of servers under the operator's settings; [`pipeline`] runs each call.
+//! [`catalog`] merges own tools and the tools of servers under the operator's settings; [`pipeline`] runs each operation.
 //! Invariants: the catalog is immutable and swapped atomically, readers never wait, and the pipeline is the only path
-//! to a tool.
+//! to a tool, a resource or a prompt.
 
 pub mod builtins;
 pub mod catalog;
 mod date;
 mod metering;
+mod operation;
 pub mod pins;
 pub mod pipeline;
 pub mod questions;
 pub mod replay;
 pub mod results;
 pub mod runtime;
-mod search;
+pub mod search;
 mod stage;
+mod taint;
+mod tasks;
 mod tool_stats;
+pub mod window_limit;
 
 pub use catalog::{Catalog, CatalogError, CatalogEvent, CatalogTool, ToolState};
-pub use pipeline::{CallOrigin, CallOutcome, CallRequest, CallStep, Explanation};
+pub use operation::{CallOrigin, CompletionTarget, Operation, OperationTarget, SessionId};
+pub use pipeline::{
+    ActionableHints, CallOutcome, CallResult, CallStep, Explanation, ListRequest, VisibleItem,
+};
 pub use runtime::Runtime;
-pub use stage::hints::StatsSnapshot;
+pub use stage::hints::{StatsSnapshot, SuggestedAction};
 /// Re-exported for code that sets up a runtime.
 pub use toolgate_policy::{Policy, SchemaValidator};
 /// Results of a search.
 pub use toolgate_search::{ChoiceDecision, SearchHit, ToolChoice};
-/// Lists that servers offer besides tools.
-pub use toolgate_upstream::offer::{OfferKinds, OfferedItem, ServerOffer};
 /// Request parameters, built-in tools, client features, the trait that asks a person, and the log of server output.
+pub use toolgate_upstream::builtin::{BuiltinCall, BuiltinResult};
+/// Lists that servers offer besides tools.
+pub use toolgate_upstream::invoke::TaskMethod;
+pub use toolgate_upstream::offer::{OfferKinds, OfferedItem, ServerOffer};
 pub use toolgate_upstream::{
-    BuiltinTool, ClientFeatures, NoResponder, Params, RawJson, Responder, RpcError, TraceContext,
+    BuiltinTool, ClientFeatures, LogLimit, NoResponder, Params, RawJson, Responder, RpcError, TraceContext,
     log_server_message,
 };

@@ -1,4 +1,4 @@
-//! Call metrics, and the compilation of schemas ahead of the first call.
+//! Call metrics.
 //!
 //! Invariant: every call is counted exactly once, under its tool or, if the tool is unknown, under one common name.
 
@@ -30,13 +30,6 @@ impl Runtime {
         match tool {
             Some(tool) => self.shared_state(tool).metrics.record_abandoned(took),
             None => self.metrics().unknown_tool().record_abandoned(took),
-        }
-    }
-
-    /// Compiles the schemas of all tools, so that no first call waits for that. CPU-bound: run it on a blocking thread.
-    pub fn compile_schemas(&self) {
-        for tool in self.catalog().tools() {
-            tool.compiled();
         }
     }
 }

@@ -4,9 +4,10 @@
 //! changes are compared with the pin; see [`Drift`]. Invariant: a pin changes only by a person's approval or a
 //! compatible change. Pins use the server's own tool names, not the names shown to callers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use toolgate_types::ServerName;
 use toolgate_upstream::offer::{OfferedTool, canonical_definition};
@@ -22,6 +23,30 @@ pub use drift::{Drift, DriftClass};
 pub use file::{LockError, LockFile};
 pub(crate) use store::PinStore;
 
+/// Pins of one server that are made without a person: their number, as many as one list may have, and the size of their
+/// definitions. A server could otherwise fill memory and disk by offering new names at every change.
+const MAX_PINS: usize = 10_000;
+const MAX_PIN_BYTES: usize = 16 << 20;
+
+/// The pins that a server may still get without a person.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PinRoom {
+    names: usize,
+    bytes: usize,
+}
+
+impl PinRoom {
+    /// Takes room for a pin. Returns false if there is too little.
+    pub(crate) fn take(&mut self, pin: &Pin) -> bool {
+        let bytes = pin.size_bytes();
+        let fits = self.names > 0 && self.bytes >= bytes;
+        if fits {
+            (self.names, self.bytes) = (self.names - 1, self.bytes - bytes);
+        }
+        fits
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PinSet {
     servers: BTreeMap<String, ServerPins>,
@@ -33,6 +58,10 @@ pub struct ServerPins {
     /// True if a person has approved the server as a whole.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     approved: bool,
+    /// True if new tools need approval, because pins of tools that were no longer offered have been removed. A removed
+    /// tool that comes back must not be taken for a harmless new one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    review_new: bool,
     /// By the server's own tool names.
     #[serde(default)]
     tools: BTreeMap<String, Pin>,
@@ -45,7 +74,34 @@ pub struct Pin {
     /// Hash of the definition.
     pub hash: Box<str>,
     /// The definition, for comparison and review.
-    pub definition: Value,
+    pub definition: PinnedDefinition,
+}
+
+/// A definition in canonical form, kept as JSON text: parsed, ten thousand of them take 40 MiB, and hardly any is read
+/// again. Clones share the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinnedDefinition(Arc<str>);
+
+impl PinnedDefinition {
+    pub fn new(canonical: &Value) -> Self {
+        Self(canonical.to_string().into())
+    }
+
+    pub fn to_value(&self) -> Value {
+        serde_json::from_str(&self.0).expect("it was written from a value")
+    }
+}
+
+impl Serialize for PinnedDefinition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_value().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for PinnedDefinition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(|value| Self::new(&value))
+    }
 }
 
 /// A pin to add or update.
@@ -59,9 +115,18 @@ pub struct NewPin {
     pub replaces: Option<Box<str>>,
 }
 
+impl Pin {
+    fn size_bytes(&self) -> usize {
+        self.hash.len() + self.definition.0.len()
+    }
+}
+
 impl From<&OfferedTool> for Pin {
     fn from(tool: &OfferedTool) -> Self {
-        Self { hash: tool.hash.clone(), definition: canonical_definition(&tool.definition) }
+        Self {
+            hash: tool.hash.clone(),
+            definition: PinnedDefinition::new(&canonical_definition(&tool.definition)),
+        }
     }
 }
 
@@ -88,20 +153,97 @@ impl PinSet {
         self.servers.get(server.as_str()).is_some_and(|pins| pins.approved)
     }
 
+    /// Returns true if new tools of the server need approval.
+    pub fn needs_review(&self, server: &ServerName) -> bool {
+        self.servers.get(server.as_str()).is_some_and(|pins| pins.review_new)
+    }
+
+    /// The room for further pins of a server.
+    pub(crate) fn room(&self, server: &ServerName) -> PinRoom {
+        let pins = self.servers.get(server.as_str()).into_iter().flat_map(|pins| &pins.tools);
+        let mut room = PinRoom { names: MAX_PINS, bytes: MAX_PIN_BYTES };
+        for (name, pin) in pins {
+            room.names = room.names.saturating_sub(1);
+            room.bytes = room.bytes.saturating_sub(name.len() + pin.size_bytes());
+        }
+        room
+    }
+
     /// Adds pins. A pin that another process changed in the meantime stays.
     pub fn add(&mut self, new: impl IntoIterator<Item = NewPin>) {
         for NewPin { server, tool, pin, replaces } in new {
             let tools = &mut self.servers.entry(server.as_str().to_owned()).or_default().tools;
-            if tools.get(&tool).map(|pin| &pin.hash) == replaces.as_ref() {
+            // Several processes may add pins, each within the room that it sees.
+            let fits = tools.len() < MAX_PINS || tools.contains_key(&tool);
+            if fits && tools.get(&tool).map(|pin| &pin.hash) == replaces.as_ref() {
                 tools.insert(tool, pin);
             }
         }
     }
 
-    /// Approves a server as a whole, and these definitions.
-    pub fn approve(&mut self, server: &ServerName, tools: impl IntoIterator<Item = (String, Pin)>) {
+    /// Approves a server as a whole, and these definitions. If the server has used up half of its room, pins of tools
+    /// that it no longer offers are removed, and new tools need approval from then on.
+    pub fn approve(
+        &mut self,
+        server: &ServerName,
+        tools: impl IntoIterator<Item = (String, Pin)>,
+        offered: &HashSet<String>,
+    ) {
+        let room = self.room(server);
         let pins = self.servers.entry(server.as_str().to_owned()).or_default();
         pins.approved = true;
         pins.tools.extend(tools);
+        if room.names < MAX_PINS / 2 || room.bytes < MAX_PIN_BYTES / 2 {
+            let before = pins.tools.len();
+            pins.tools.retain(|name, _| offered.contains(name));
+            pins.review_new |= pins.tools.len() < before;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pin(bytes: usize) -> Pin {
+        Pin { hash: "h".into(), definition: PinnedDefinition::new(&Value::from("x".repeat(bytes))) }
+    }
+
+    fn new(server: &ServerName, names: std::ops::Range<usize>) -> impl Iterator<Item = NewPin> {
+        let server = server.clone();
+        names.map(move |n| NewPin {
+            server: server.clone(),
+            tool: format!("t{n}"),
+            pin: pin(1),
+            replaces: None,
+        })
+    }
+
+    #[test]
+    fn pins_of_a_server_are_bounded() {
+        let server: ServerName = "s".parse().unwrap();
+        let mut pins = PinSet::default();
+        pins.add(new(&server, 0..MAX_PINS - 1));
+        let mut room = pins.room(&server);
+        assert!(room.take(&pin(1)) && !room.take(&pin(1)), "room for one more name");
+        assert!(!pins.room(&server).take(&pin(MAX_PIN_BYTES)), "but not of any size");
+        pins.add(new(&server, MAX_PINS..2 * MAX_PINS));
+        assert_eq!(pins.tool_names(&server).count(), MAX_PINS);
+        assert!(pins.room(&"other".parse().unwrap()).take(&pin(1)), "each server has its own room");
+    }
+
+    #[test]
+    fn an_approval_makes_room_and_new_tools_need_one_then() {
+        let server: ServerName = "s".parse().unwrap();
+        let mut pins = PinSet::default();
+        pins.add(new(&server, 0..10));
+        let offered: HashSet<String> = ["t1".to_owned(), "new".to_owned()].into();
+        pins.approve(&server, [("new".to_owned(), pin(1))], &offered);
+        assert_eq!(pins.tool_names(&server).count(), 11, "few pins stay, offered or not");
+        assert!(!pins.needs_review(&server));
+        pins.add(new(&server, 10..MAX_PINS));
+        pins.approve(&server, [], &offered);
+        assert_eq!(pins.tool_names(&server).collect::<Vec<_>>(), ["new", "t1"]);
+        assert!(pins.needs_review(&server), "a removed tool could come back as another one");
     }
 }

@@ -1,108 +1,82 @@
-//! The call pipeline: the only path to a tool, for every front end.
+//! The pipeline: the only path to a tool, a resource or a prompt, for every front end.
 //!
-//! [`Runtime::call`] runs the stages in the order of the code: resolve, authorize, validate input, egress, rate limit,
-//! cache, slots, invoke, convert, validate output, hints. Branches are here, the work is in `stage`; `finish` builds
-//! the result and `record` writes the execution log.
-//! Invariants: every call ends in one result with hints and metadata, and nothing is sent before the policy has
-//! decided.
+//! [`Runtime::execute`] runs the stages in the order of the code: resolve, authorize, validate input, egress, rate
+//! limit, cache, slots, invoke, convert, validate output, hints. Branches are here, the work is in `stage`; `targets`
+//! finds resources and prompts, `finish` builds the result, `outcome` renders its hints and metadata when a front end
+//! asks for them, and `record` writes the execution log. Invariants: every operation ends in one result with the facts
+//! for its hints, and nothing is sent before the policy has decided.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
+use parking_lot::Mutex;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolgate_audit as audit;
 use toolgate_json::CallArguments;
 use toolgate_policy::decide::PolicyRequest;
-use toolgate_policy::{Decision, Denied, Grant, Input, ToolAttributes};
+use toolgate_policy::{Decision, Denied, Grant, Input, SchemaValidator, TargetKind, ToolAttributes};
 use toolgate_types::call::Denial;
-use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, Stage, ToolContext, ToolResult};
+use toolgate_types::call::OperationKind;
+use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, Stage};
 use toolgate_upstream::builtin::BuiltinError;
-use toolgate_upstream::invoke::{InvokeError, invoke};
-use toolgate_upstream::{Forwarded, RawJson, RequestError, RpcError, TraceContext};
+use toolgate_upstream::invoke::{InvokeError, ServerRequest, invoke, request};
+use toolgate_upstream::{RawJson, RequestError, ResourceSubscription, RpcError, Server, run_blocking};
 
 use crate::builtins;
 use crate::catalog::{CatalogTool, CompiledTool, QuarantineCause, ToolState, Upstream};
 use crate::date;
-use crate::results::{READ_RESULT, TruncatedResult};
+use crate::operation::{Operation, OperationTarget};
+use crate::results::{READ_RESULT, ReadError, TruncatedResult};
 use crate::runtime::Runtime;
 use crate::stage::attempts::{AttemptError, CallDeadline, with_retries};
-use crate::stage::cache::{CacheKey, CachedReply};
+use crate::stage::cache::{CacheKey, CachedReply, FlightFailure};
 use crate::stage::content::{ToolReply, quote};
+use crate::stage::egress::EgressBlocked;
 use crate::stage::hints::SchemaFit;
 use crate::stage::slots::NoSlot;
+use crate::tasks::{TaskOrigin, started_task};
 
 mod abandon;
 mod approval;
 mod explain;
 mod finish;
+mod list;
+mod outcome;
 mod record;
+mod targets;
 
 use abandon::CallGuard;
 pub(crate) use approval::MAX_APPROVAL_WAIT;
 pub use explain::{Explanation, PermissionCheck};
+pub use list::ListRequest;
+use outcome::OutcomeFacts;
+pub use outcome::{ActionableHints, CallResult};
+pub use targets::VisibleItem;
+use targets::not_found;
 
-/// A call as a front end passes it on.
-#[derive(Debug, Clone)]
-pub struct CallRequest {
-    /// Name of the tool, as callers know it.
-    pub name: String,
-    pub arguments: CallArguments,
-    pub trace: TraceContext,
-    pub origin: CallOrigin,
-    /// True to return the full result, however large it is.
-    pub full_result: bool,
-}
-
-/// Context of a call, as far as the front end knows it. Nothing here authenticates the caller.
-#[derive(Debug, Clone, Default)]
-pub struct CallOrigin {
-    /// Id of the end user.
-    pub user: Option<String>,
-    pub session: Option<String>,
-    pub agent_version: Option<String>,
-    /// Other known facts, such as the user's preferences.
-    pub metadata: Option<Value>,
-    /// Parts of the client's request that are forwarded to the server.
-    pub forwarded: Forwarded,
-    /// True if the profile hides the tool from the client. The call then fails as if the tool did not exist.
-    pub hidden: bool,
-}
-
-impl CallRequest {
-    /// The context that is passed to tools.
-    fn tool_context(&self, caller: &Caller) -> ToolContext {
-        let CallOrigin { user, session, agent_version, metadata, .. } = self.origin.clone();
-        ToolContext {
-            user_id: user,
-            session_id: session,
-            correlation_id: self.trace.correlation_id().to_owned(),
-            trace_id: self.trace.trace_id().to_owned(),
-            agent_id: caller.id.to_string(),
-            agent_version: agent_version.unwrap_or_default(),
-            timestamp: date::timestamp(),
-            metadata,
-        }
-    }
-
-    fn parsed_arguments(&self) -> Result<&Value, CallError> {
-        let message = "the arguments are not valid JSON";
-        let error = || CallError::new(ErrorCode::InvalidArguments, Stage::ValidateInput, message);
-        self.arguments.value().ok_or_else(error)
-    }
-}
+/// Longest name of a tool or prompt in an operation. The names of the catalog are shorter.
+const MAX_NAME_BYTES: usize = 256;
+/// Longest URI of a resource in an operation.
+const MAX_URI_BYTES: usize = 2 << 10;
 
 /// Result of a call, and the stages it went through.
 #[derive(Debug)]
 pub struct CallOutcome {
-    pub result: ToolResult<RawJson>,
+    pub result: CallResult,
     /// The server's complete reply, if there was one.
     pub reply: Option<RawJson>,
     /// The JSON-RPC error that the server returned, if it did.
     pub rpc_error: Option<RpcError>,
     /// Completed stages, in order.
     pub steps: Vec<CallStep>,
+    /// The subscription, if the operation was one. Updates end when it is dropped.
+    pub subscription: Option<ResourceSubscription>,
+    /// Everything else that hints and metadata are computed from.
+    facts: OutcomeFacts,
 }
 
 /// A completed stage.
@@ -124,10 +98,14 @@ struct CallState {
     steps: Vec<CallStep>,
     stage_started: Instant,
     tool: Option<Arc<CatalogTool>>,
+    /// The target, if the caller may not know of it. Only the record names its server.
+    hidden_tool: Option<Arc<CatalogTool>>,
     schema_fit: SchemaFit,
     attempts: u32,
     /// Age and time to live of a cached result.
     cached: Option<(Duration, Duration)>,
+    /// True if the error came from a server, through an identical call that this one waited for.
+    shared_failure: bool,
     /// Time spent waiting for approval.
     approval_wait: Duration,
     /// The server's reply, successful or not.
@@ -140,6 +118,11 @@ struct CallState {
     decision: audit::Decision,
     rules: Arc<[String]>,
     approved_by: Option<String>,
+    /// True if untrusted content had reached the session before the decision.
+    tainted: bool,
+    /// The tool call that the operation continues, if its target is a task.
+    task: Option<TaskOrigin>,
+    subscription: Option<ResourceSubscription>,
     /// Id of the call in the execution log, once it was sent.
     id: Option<String>,
     /// The open record in the execution log, from the invocation to the end of the call.
@@ -152,9 +135,11 @@ impl CallState {
             steps: Vec::with_capacity(12),
             stage_started,
             tool: None,
+            hidden_tool: None,
             schema_fit: SchemaFit::NoSchema,
             attempts: 0,
             cached: None,
+            shared_failure: false,
             approval_wait: Duration::ZERO,
             reply: None,
             rpc_error: None,
@@ -162,6 +147,9 @@ impl CallState {
             decision: audit::Decision::Undecided,
             rules: Arc::default(),
             approved_by: None,
+            tainted: false,
+            task: None,
+            subscription: None,
             id: None,
             open: None,
         }
@@ -174,6 +162,20 @@ impl CallState {
         self.record_stage(Stage::Cache, Some("hit".to_owned()));
     }
 
+    /// Returns the failure of this call for the calls that wait for its result.
+    fn flight_failure(&self, error: CallError) -> FlightFailure {
+        let (reply, rpc_error) = (self.reply.clone(), self.rpc_error.clone());
+        FlightFailure { error, reply, rpc_error, was_sent: self.attempts > 0 }
+    }
+
+    /// Takes over the failure of the call that this one waited for.
+    fn set_failed(&mut self, failure: &FlightFailure) {
+        self.reply.clone_from(&failure.reply);
+        self.rpc_error.clone_from(&failure.rpc_error);
+        self.shared_failure = failure.was_sent;
+        self.record_stage(Stage::Cache, Some("shared failure".to_owned()));
+    }
+
     fn record_stage(&mut self, stage: Stage, note: Option<String>) {
         let now = Instant::now();
         let took = now - self.stage_started;
@@ -182,29 +184,74 @@ impl CallState {
     }
 }
 
-/// An authorized call with its deadline.
+/// An authorized operation with its deadline.
 #[derive(Clone, Copy)]
 struct CallContext<'a> {
     caller: &'a Caller,
-    request: &'a CallRequest,
+    operation: &'a Operation,
     tool: &'a CatalogTool,
     input: &'a Input,
     deadline: Instant,
     timeout: Duration,
 }
 
+impl Operation {
+    fn parsed_arguments(&self) -> Result<&Value, CallError> {
+        let message = "the arguments are not valid JSON";
+        let error = || CallError::new(ErrorCode::InvalidArguments, Stage::ValidateInput, message);
+        self.arguments.value().ok_or_else(error)
+    }
+}
+
 impl Runtime {
-    /// Runs one tool call through all stages.
-    pub async fn call(&self, caller: &Caller, request: CallRequest) -> CallOutcome {
+    /// Executes one operation. The only way to a tool, a resource or a prompt, for every front end.
+    pub async fn execute(&self, caller: &Caller, operation: Operation) -> CallOutcome {
+        match &operation.target {
+            OperationTarget::Resource { uri, server: None } => {
+                let holders = self.resource_holders(caller, uri, operation.origin.profile.as_deref());
+                // Boxed, so that tool calls do not carry the room for it.
+                self.read_from_servers(caller, operation, holders).boxed().await
+            }
+            _ => self.execute_once(caller, operation).await,
+        }
+    }
+
+    /// Reads a resource from the first server that has it. Each attempt is an operation of its own.
+    async fn read_from_servers(
+        &self,
+        caller: &Caller,
+        mut operation: Operation,
+        holders: Vec<String>,
+    ) -> CallOutcome {
+        let mut outcome = None;
+        for holder in holders {
+            if let OperationTarget::Resource { server, .. } = &mut operation.target {
+                *server = Some(holder);
+            }
+            let read = self.execute_once(caller, operation.clone()).await;
+            let is_missing =
+                |error: &RpcError| [RESOURCE_NOT_FOUND, RpcError::INVALID_PARAMS].contains(&error.code);
+            if !read.rpc_error.as_ref().is_some_and(is_missing) {
+                return read;
+            }
+            outcome = Some(read);
+        }
+        match outcome {
+            Some(outcome) => outcome,
+            None => self.execute_once(caller, operation).await,
+        }
+    }
+
+    async fn execute_once(&self, caller: &Caller, operation: Operation) -> CallOutcome {
         let started = Instant::now();
-        let mut guard = CallGuard::new(self, caller, &request, started);
-        let reply = match self.run(guard.state(), caller, &request).await {
-            Ok(reply) => Ok(self.truncate(guard.state(), caller, &request, reply).await),
+        let mut guard = CallGuard::new(self, caller, &operation, started);
+        let reply = match self.run(guard.state(), caller, &operation).await {
+            Ok(reply) => Ok(self.truncate(guard.state(), caller, &operation, reply).await),
             Err(error) => Err(error),
         };
         let mut state = guard.into_state();
-        let outcome = self.finish(&mut state, caller, &request, reply, started.elapsed());
-        self.record_end(state, caller, &request, &outcome, started.elapsed()).await;
+        let outcome = self.finish(&mut state, caller, &operation, reply, started.elapsed());
+        self.record_end(state, caller, &operation, &outcome, started.elapsed()).await;
         outcome
     }
 
@@ -212,23 +259,25 @@ impl Runtime {
         &self,
         state: &mut CallState,
         caller: &Caller,
-        request: &CallRequest,
+        operation: &Operation,
     ) -> Result<ToolReply, CallError> {
-        let tool = self.resolve(caller, request)?;
+        let tool = self.resolve(state, caller, operation)?;
         state.tool = Some(Arc::clone(&tool));
         state.record_stage(Stage::Resolve, None);
-        let compiled = tool.compiled();
+        // Compiled by the first call of a tool: ten thousand compiled schemas take 100 MiB, and few tools are called.
+        let compiled = run_blocking(!tool.is_compiled(), || tool.compiled());
         let shared = self.shared_state(&tool);
-        let timeout = self.timeout(&tool);
+        let timeout = self.timeout(&tool, operation);
         let mut deadline = state.stage_started + timeout;
-        let decided = self.authorize(caller, &tool, compiled, request).await;
+        let decided = self.authorize(state, caller, &tool, compiled, operation).await;
         let (grant, note) = decided.inspect_err(|error| {
-            state.decision = audit::Decision::Deny;
+            let not_approved = error.denial.as_ref().is_some_and(|denial| denial.not_approved);
+            state.decision = if not_approved { audit::Decision::NotApproved } else { audit::Decision::Deny };
             state.rules =
                 error.denial.as_ref().map(|denial| denial.rules.as_slice().into()).unwrap_or_default();
-            if error.code == ErrorCode::ToolNotFound {
+            if matches!(error.code, ErrorCode::ToolNotFound | ErrorCode::NotFound) {
                 // The result must not reveal anything about a tool that the caller may not see.
-                state.tool = None;
+                state.hidden_tool = state.tool.take();
                 state.steps.clear();
             }
         })?;
@@ -241,7 +290,12 @@ impl Runtime {
             deadline += state.approval_wait;
         }
         state.record_stage(Stage::Authorize, Some(note));
-        let input = compiled.input.validate(grant, &request.arguments).map_err(|mismatch| {
+        // The arguments of a task are those of its call; they were valid.
+        let is_task = operation.kind() == OperationKind::Task;
+        let schema = if is_task { &*TASK_INPUT } else { &compiled.input };
+        let is_expensive = schema.is_expensive(operation.arguments.raw().as_str().len());
+        let validated = run_blocking(is_expensive, || schema.validate(grant, &operation.arguments));
+        let input = validated.map_err(|mismatch| {
             CallError::new(ErrorCode::InvalidArguments, Stage::ValidateInput, mismatch.to_string())
                 .with_hint(format!("`toolgate tools show {}` prints its arguments", tool.name))
         })?;
@@ -249,9 +303,13 @@ impl Runtime {
         let egress = self.secrets.egress.load_full();
         // Own, trusted tools stay on this machine.
         if !egress.is_off() && (tool.server.is_some() || !tool.trusted) {
-            egress.admit(request.parsed_arguments()?).map_err(|blocked| {
-                CallError::new(ErrorCode::Unauthorized, Stage::Egress, blocked.to_string())
-            })?;
+            let blocked = |error: EgressBlocked| {
+                CallError::new(ErrorCode::Unauthorized, Stage::Egress, error.to_string())
+            };
+            egress.admit(operation.parsed_arguments()?).map_err(blocked)?;
+            if let Some(extra) = operation.origin.forwarded.extra_members() {
+                egress.admit(&extra.parse().unwrap_or_default()).map_err(blocked)?;
+            }
             state.record_stage(Stage::Egress, None);
         }
         if let Some(limit) = &shared.rate_limit {
@@ -262,34 +320,37 @@ impl Runtime {
             })?;
             state.record_stage(Stage::RateLimit, None);
         }
-        let ctx = CallContext { caller, request, tool: &tool, input: &input, deadline, timeout };
+        let ctx = CallContext { caller, operation, tool: &tool, input: &input, deadline, timeout };
         let cacheable = tool.category != Some(toolgate_types::tool::Category::Mutation)
             // A request that carries an answer for the server continues an earlier call, so its result is not cached.
-            && request.origin.forwarded.extra_params.is_empty();
+            && operation.origin.forwarded.extra_params.is_empty()
+            && operation.kind() == OperationKind::Tool;
         let Some(ttl) = tool.cache_ttl.filter(|_| cacheable) else {
             return self.invoke_tool(state, &ctx).await;
         };
         let definition = tool.hash.as_deref().unwrap_or_default();
-        let key = CacheKey::new(&tool.name, definition, request.parsed_arguments()?, &caller.id);
-        let cell = self.cache.cell(&key, ttl.get(), Instant::now());
-        if let Some(cached) = cell.get() {
+        let key = CacheKey::new(&tool.name, definition, operation.parsed_arguments()?, &caller.id);
+        let flight = self.cache.join(key, ttl.get(), Instant::now());
+        if let Some(cached) = flight.cached() {
             state.set_cached(cached, ttl.get());
             return Ok(cached.reply.clone());
         }
         state.record_stage(Stage::Cache, Some("miss".to_owned()));
         let mut is_ours = false;
-        let filled = cell
-            .get_or_try_init(|| async {
+        let outcome = flight
+            .outcome(|| async {
                 is_ours = true;
-                let reply = self.invoke_tool(state, &ctx).await?;
+                let reply =
+                    self.invoke_tool(state, &ctx).await.map_err(|error| state.flight_failure(error))?;
                 Ok(CachedReply { reply, schema_fit: state.schema_fit.clone(), cached_at: Instant::now() })
             })
             .await;
-        if let (false, Ok(cached)) = (is_ours, &filled) {
-            state.set_cached(cached, ttl.get());
+        match outcome {
+            Ok(cached) if !is_ours => state.set_cached(cached, ttl.get()),
+            Err(failure) if !is_ours => state.set_failed(failure),
+            _ => {}
         }
-        self.cache.finish(&key, filled.as_ref().ok().copied(), ttl.get());
-        filled.map(|cached| cached.reply.clone())
+        outcome.as_ref().map(|cached| cached.reply.clone()).map_err(|failure| failure.error.clone())
     }
 
     /// Invokes an authorized tool: acquires a slot, records the call, retries as often as is safe.
@@ -298,39 +359,48 @@ impl Runtime {
         state: &mut CallState,
         ctx: &CallContext<'_>,
     ) -> Result<ToolReply, CallError> {
-        let CallContext { caller, request, tool, input, deadline, timeout } = *ctx;
+        let CallContext { caller, operation, tool, input, deadline, timeout } = *ctx;
         let slots = &self.shared_state(tool).slots;
-        let _slot = if matches!(&tool.upstream, Upstream::Builtin(builtin) if builtin.waits_for_person) {
+        // A request for a task may wait for the task, and the task runs on the server.
+        let only_waits = matches!(&tool.upstream, Upstream::Builtin(builtin) if builtin.waits_for_person)
+            || operation.kind() == OperationKind::Task;
+        let _slot = if only_waits {
             None
         } else {
             let slot = slots.acquire(&caller.id, deadline).await.map_err(|no| slot_error(&no))?;
             state.record_stage(Stage::Slots, None);
             Some(slot)
         };
-        self.record_begin(state, caller, request, tool).await?;
+        self.record_begin(state, caller, operation, tool).await?;
+        let side_results = SideResults::default();
+        let side_results = &side_results;
         let invoke_once = || async move {
             let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
             match (&tool.upstream, server) {
-                (Upstream::Builtin(builtin), _) => {
-                    let context = request.tool_context(caller);
-                    Ok(builtin
-                        .invoke(input, context, request.origin.forwarded.client.as_ref(), deadline)
-                        .await?)
+                (Upstream::Server(address), Some(server)) if operation.kind() == OperationKind::Tool => {
+                    invoke(&server, address, input, &operation.origin.forwarded, &operation.trace).await
                 }
-                (Upstream::Server(address), Some(server)) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    invoke(&server, address, input, &request.origin.forwarded, &request.trace, left).await
+                (Upstream::Builtin(builtin), _) => {
+                    let context = operation.tool_context(caller);
+                    let client = operation.origin.forwarded.client.as_ref();
+                    let untrusted = side_results.untrusted_flag();
+                    Ok(builtin.invoke(input, context, client, deadline, untrusted).await?)
                 }
                 (Upstream::Script(script), _) => {
-                    Ok(self.scripts.invoke(script, input, request.tool_context(caller)).await?)
+                    Ok(self.scripts.invoke(script, input, operation.tool_context(caller)).await?)
                 }
-                (Upstream::OpenApi(operation), _) => Ok(operation.invoke(input, &request.trace).await?),
-                (Upstream::Server(_), None) => {
+                (Upstream::OpenApi(api), _) => Ok(api.invoke(input, &operation.trace).await?),
+                (Upstream::StoredResult, _) => {
+                    self.read_stored_result(input, ctx, side_results).boxed().await
+                }
+                // Boxed, so that tool calls do not carry the room for it.
+                (_, Some(server)) => self.send_request(server, ctx, side_results).boxed().await,
+                (Upstream::Server(_) | Upstream::Request(..) | Upstream::Subscription, None) => {
                     Err(BuiltinError::from("its server was removed".to_owned()).into())
                 }
             }
         };
-        let end = CallDeadline { at: deadline, forwarded: &request.origin.forwarded };
+        let end = CallDeadline { at: deadline, forwarded: &operation.origin.forwarded };
         let (reply, tried) = with_retries(tool.contract.idempotent, end, invoke_once).await;
         state.attempts = tried;
         let upstream_name = || {
@@ -342,10 +412,78 @@ impl Runtime {
             if let AttemptError::Failed(InvokeError::Request(RequestError::Rpc(rpc_error))) = &error {
                 state.rpc_error = Some(rpc_error.clone());
             }
+            if let (false, AttemptError::Failed(InvokeError::Request(RequestError::Unanswered(rpc_error)))) =
+                (operation.kind() == OperationKind::Tool, &error)
+            {
+                state.rpc_error = Some(rpc_error.clone());
+            }
             error.into_call_error(&upstream_name(), timeout)
         })?;
         state.record_stage(Stage::Invoke, (tried > 1).then(|| format!("{tried} attempts")));
-        self.convert(state, tool, tool.compiled(), reply)
+        state.subscription = side_results.subscription.lock().take();
+        if operation.kind() != OperationKind::Tool {
+            state.reply = Some(reply.clone());
+            let untrusted = side_results.is_untrusted();
+            return Ok(ToolReply { untrusted, ..ToolReply::verbatim(reply) });
+        }
+        let reply = self.convert(state, tool, tool.compiled(), reply)?;
+        if let (true, Some(server)) = (reply.unfinished, &tool.server)
+            && let Some(id) = started_task(&reply.raw)
+        {
+            let (tool, arguments) = (tool.name.clone(), operation.arguments.clone());
+            let approved_by = state.approved_by.clone();
+            let origin = TaskOrigin { server: server.clone(), tool, arguments, approved_by };
+            self.tasks.insert(&caller.id, id, origin);
+        }
+        Ok(ToolReply { untrusted: side_results.is_untrusted(), ..reply })
+    }
+
+    /// Sends a request other than a tool call to its server.
+    async fn send_request(
+        &self,
+        server: Arc<Server>,
+        ctx: &CallContext<'_>,
+        side_results: &SideResults,
+    ) -> Result<RawJson, InvokeError> {
+        let CallContext { operation, tool, input, .. } = *ctx;
+        let task;
+        let sent = match (&operation.target, &tool.upstream) {
+            (OperationTarget::Task { id, method }, _) => {
+                task = ServerRequest::Task { method: *method, id: id.clone() };
+                &task
+            }
+            (_, Upstream::Request(_, sent)) => sent,
+            _ => {
+                *side_results.subscription.lock() = Some(server.subscribe_resource(input).await?);
+                return Ok(RawJson::from_value(&json!({})));
+            }
+        };
+        if matches!(sent, ServerRequest::Complete { .. })
+            && !server.connection().await?.peer.has_capability("completions")
+        {
+            let none = json!({ "completion": { "values": [], "total": 0, "hasMore": false } });
+            return Ok(RawJson::from_value(&none));
+        }
+        request(&server, sent, input, &operation.origin.forwarded, &operation.trace).await
+    }
+
+    /// Reads a stored result of the caller.
+    async fn read_stored_result(
+        &self,
+        input: &Input,
+        ctx: &CallContext<'_>,
+        side_results: &SideResults,
+    ) -> Result<RawJson, InvokeError> {
+        let uri = ctx.operation.name();
+        let missing = || BuiltinError::new(ErrorCode::NotFound, format!("there is no resource `{uri}`"));
+        let results = self.results.as_ref().ok_or_else(missing)?;
+        let stored = results.read(input.caller(), uri).await.map_err(|error| match error {
+            ReadError::Absent(_) => missing(),
+            error => BuiltinError::new(ErrorCode::StorageUnavailable, error.to_string()),
+        })?;
+        side_results.untrusted_flag().store(stored.untrusted, Ordering::Relaxed);
+        let contents = json!([{ "uri": uri, "mimeType": "application/json", "text": stored.reply.as_str() }]);
+        Ok(RawJson::from_value(&json!({ "contents": contents })))
     }
 
     /// Stores a result that is too large and replaces it with a preview.
@@ -353,17 +491,18 @@ impl Runtime {
         &self,
         state: &mut CallState,
         caller: &Caller,
-        request: &CallRequest,
+        operation: &Operation,
         reply: ToolReply,
     ) -> ToolReply {
         let Some((results, tool)) = self.results.as_ref().zip(state.tool.clone()) else { return reply };
         // The output of `read_result` is bounded already.
         let reads = tool.name == READ_RESULT && matches!(tool.upstream, Upstream::Builtin(_));
-        if request.full_result || reads || reply.unfinished {
+        if operation.full_result || reads || reply.unfinished || operation.kind() != OperationKind::Tool {
             return reply;
         }
         state.reply = Some(reply.raw.clone());
-        let (reply, truncated) = results.truncate(&caller.id, &tool.name, reply).await;
+        let untrusted = !tool.trusted || reply.untrusted;
+        let (reply, truncated) = results.truncate(&caller.id, (&tool.name, untrusted), reply).await;
         if let Some(truncated) = truncated {
             state.record_stage(
                 Stage::Keep,
@@ -374,19 +513,54 @@ impl Runtime {
         reply
     }
 
-    /// Resolves a name. Only callers that may see a quarantined tool learn why it is quarantined.
-    fn resolve(&self, caller: &Caller, request: &CallRequest) -> Result<Arc<CatalogTool>, CallError> {
-        let name = &request.name;
+    /// Finds the target of an operation.
+    fn resolve(
+        &self,
+        state: &mut CallState,
+        caller: &Caller,
+        operation: &Operation,
+    ) -> Result<Arc<CatalogTool>, CallError> {
+        match &operation.target {
+            OperationTarget::Tool(name) => self.resolve_tool(caller, operation, name),
+            OperationTarget::FrontEndTool(tool) => Ok(Arc::clone(tool)),
+            OperationTarget::Task { id, .. } => {
+                let task = self.tasks.find(&caller.id, id).ok_or_else(|| not_found(operation))?;
+                let tool = self.resolve_tool(caller, operation, &task.tool)?;
+                // The name may belong to another server by now.
+                if tool.server.as_ref() != Some(&task.server) {
+                    return Err(not_found(operation));
+                }
+                state.task = Some(task);
+                Ok(tool)
+            }
+            _ => self.resolve_item(caller, operation).map(Arc::new),
+        }
+    }
+
+    /// Resolves the name of a tool. Only callers that may see a quarantined tool learn why it is quarantined.
+    fn resolve_tool(
+        &self,
+        caller: &Caller,
+        operation: &Operation,
+        name: &str,
+    ) -> Result<Arc<CatalogTool>, CallError> {
         let error = |code, message: String| CallError::new(code, Stage::Resolve, message);
+        if name.len() > MAX_NAME_BYTES {
+            return Err(tool_not_found(shown_name(name)));
+        }
         let catalog = self.catalog();
         let visible = catalog
             .resolve(name)
-            .filter(|tool| !request.origin.hidden && self.access.is_in_profiles(caller, tool));
+            .filter(|tool| !operation.origin.hidden && self.access.is_in_profiles(caller, tool));
         let tool = visible.ok_or_else(|| tool_not_found(name))?;
+        let sees = |tool: &CatalogTool| {
+            let subject = tool.subject();
+            self.access.policy.may_see(&policy_request(caller, &subject, &operation.arguments, false))
+        };
         match &tool.state {
             ToolState::Ready => {}
             ToolState::Quarantined { cause, reason } => {
-                if !self.access.policy.may_see(&self.policy_call(caller, &tool.subject(), request)) {
+                if !sees(tool) {
                     return Err(tool_not_found(name));
                 }
                 let code = if *cause == QuarantineCause::Changed {
@@ -400,28 +574,42 @@ impl Runtime {
         if let Some(deprecated) = &tool.deprecated
             && date::today() > deprecated.removal_date
         {
+            if !sees(tool) {
+                return Err(tool_not_found(name));
+            }
             let message = format!("tool `{name}` was removed after {}", deprecated.removal_date);
-            return Err(error(ErrorCode::DeprecatedRemoved, message)
-                .with_hint(format!("use `{}`", deprecated.replacement)));
+            let mut error = error(ErrorCode::DeprecatedRemoved, message);
+            if catalog.resolve(deprecated.replacement.as_str()).is_none_or(|tool| sees(tool)) {
+                error = error.with_hint(format!("use `{}`", deprecated.replacement));
+            }
+            return Err(error);
         }
         Ok(Arc::clone(tool))
     }
 
     async fn authorize(
         &self,
+        state: &mut CallState,
         caller: &Caller,
         tool: &CatalogTool,
         compiled: &CompiledTool,
-        request: &CallRequest,
+        operation: &Operation,
     ) -> Result<(Grant, String), CallError> {
-        let grant = match self.access.policy.decide(&self.policy_call(caller, &compiled.subject, request)) {
+        let session = operation.origin.session.as_ref();
+        state.tainted = self.access.taint.contains(&caller.id, session, state.stage_started);
+        // A task is decided like the call that started it.
+        let arguments = state.task.as_ref().map_or(&operation.arguments, |task| &task.arguments);
+        let request = policy_request(caller, &compiled.subject, arguments, state.tainted);
+        let grant = match self.access.policy.decide(&request) {
             Decision::Allow(grant) => grant,
             Decision::Deny(denied) => {
-                let error =
-                    if denied.visible { access_denied(tool, &denied) } else { tool_not_found(&request.name) };
+                let error = if denied.visible { access_denied(tool, &denied) } else { not_found(operation) };
                 return Err(CallError { denial: Some(Box::new(denial(denied))), ..error });
             }
-            Decision::Ask(question) => self.request_approval(question, tool, request).await?,
+            Decision::Ask(question) => {
+                let approved_by = state.task.as_ref().and_then(|task| task.approved_by.as_deref());
+                self.request_approval(question, tool, operation, approved_by).await?
+            }
         };
         let note = match grant.approved_by() {
             Some(by) => format!("{}, asked {by}", grant.rules().join(" ")),
@@ -430,20 +618,9 @@ impl Runtime {
         Ok((grant, note))
     }
 
-    fn policy_call<'a>(
-        &self,
-        caller: &'a Caller,
-        subject: &'a ToolAttributes,
-        request: &'a CallRequest,
-    ) -> PolicyRequest<'a> {
-        let tainted = self.access.tainted_sessions.contains(&caller.id, request.origin.session.as_deref());
-        PolicyRequest {
-            caller,
-            tool: subject,
-            arguments: &request.arguments,
-            tainted,
-            now: SystemTime::now(),
-        }
+    /// Ids of the tasks that a caller started, newest first.
+    pub fn tasks_of(&self, caller: &Caller) -> Vec<String> {
+        self.tasks.ids_of(&caller.id)
     }
 
     /// Returns true if the caller may know that the tool exists.
@@ -452,23 +629,15 @@ impl Runtime {
             return false;
         }
         let subject = tool.subject();
-        let arguments = CallArguments::empty();
-        let now = SystemTime::now();
-        self.access.policy.may_see(&PolicyRequest {
-            caller,
-            tool: &subject,
-            arguments: &arguments,
-            tainted: false,
-            now,
-        })
+        self.access.policy.may_see(&policy_request(caller, &subject, &CallArguments::empty(), false))
     }
 
     /// The first timeout that is set: the tool's own, its response time class, its server's, the default.
-    fn timeout(&self, tool: &CatalogTool) -> Duration {
+    fn timeout(&self, tool: &CatalogTool, operation: &Operation) -> Duration {
         let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
-        tool.limits
-            .timeout
-            .or(tool.response_time.map(toolgate_types::tool::ResponseTime::timeout))
+        // A request for a task may wait for the task; the timeout of the tool does not apply to it.
+        let own = if operation.kind() == OperationKind::Task { None } else { tool.limits.timeout };
+        own.or(tool.response_time.map(toolgate_types::tool::ResponseTime::timeout))
             .or(server.map(|server| server.spec().request_timeout))
             .unwrap_or(self.limits.default_timeout)
             .get()
@@ -498,7 +667,9 @@ impl Runtime {
         }
         let Some(schema) = &compiled.output else { return Ok(reply) };
         let checked = if reply.structured {
-            schema.check(&reply.data.parse().unwrap_or_default()).map_err(|mismatch| mismatch.to_string())
+            let is_expensive = schema.is_expensive(reply.data.as_str().len());
+            run_blocking(is_expensive, || schema.check(&reply.data.parse().unwrap_or_default()))
+                .map_err(|mismatch| mismatch.to_string())
         } else {
             Err("the result has no structured content".to_owned())
         };
@@ -513,6 +684,46 @@ impl Runtime {
         state.record_stage(Stage::ValidateOutput, note);
         Ok(reply)
     }
+}
+
+/// Everything that a policy decides on.
+fn policy_request<'a>(
+    caller: &'a Caller,
+    target: &'a ToolAttributes,
+    arguments: &'a CallArguments,
+    tainted: bool,
+) -> PolicyRequest<'a> {
+    PolicyRequest { caller, tool: target, arguments, tainted, now: SystemTime::now() }
+}
+
+/// Results of an invocation besides its reply.
+#[derive(Default)]
+struct SideResults {
+    /// Set if the reply holds untrusted content, although its tool is trusted. Created only for those that may set it.
+    untrusted: OnceLock<Arc<AtomicBool>>,
+    subscription: Mutex<Option<ResourceSubscription>>,
+}
+
+impl SideResults {
+    fn untrusted_flag(&self) -> &Arc<AtomicBool> {
+        self.untrusted.get_or_init(Arc::default)
+    }
+
+    fn is_untrusted(&self) -> bool {
+        self.untrusted.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+}
+
+/// Accepts the arguments of a request for a task.
+static TASK_INPUT: LazyLock<SchemaValidator> =
+    LazyLock::new(|| SchemaValidator::new(&Value::Bool(true)).expect("a valid schema"));
+
+/// Error code of servers for unknown resources, before the newest revision.
+pub const RESOURCE_NOT_FOUND: i64 = -32002;
+
+/// The part of a name that errors and the execution log repeat.
+fn shown_name(name: &str) -> &str {
+    &name[..name.floor_char_boundary(MAX_NAME_BYTES)]
 }
 
 /// A tool that the caller may not see gets the same error as a tool that does not exist.
@@ -539,7 +750,11 @@ fn access_denied(tool: &CatalogTool, denied: &Denied) -> CallError {
     let mut error = CallError::new(
         ErrorCode::Unauthorized,
         Stage::Authorize,
-        format!("tool `{name}` may not be called: {why}"),
+        match tool.target_kind() {
+            TargetKind::Tool => format!("tool `{name}` may not be called: {why}"),
+            TargetKind::Resource => format!("resource `{name}` may not be read: {why}"),
+            TargetKind::Prompt => format!("prompt `{name}` may not be used: {why}"),
+        },
     );
     if let Some(failed) = &denied.failed {
         error = error.with_source(failed.clone());
@@ -554,7 +769,7 @@ fn denial(denied: Denied) -> Denial {
         None if denied.forbidden_by.is_empty() => vec!["permissions".to_owned()],
         None => denied.forbidden_by,
     };
-    Denial { missing: denied.missing, rules }
+    Denial { missing: denied.missing, rules, not_approved: false }
 }
 
 fn slot_error(no: &NoSlot) -> CallError {

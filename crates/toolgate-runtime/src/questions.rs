@@ -28,14 +28,13 @@ pub use input::{REQUEST_HUMAN_INPUT, input_tool};
 /// The trait that asks a person, and the questions it asks.
 pub use toolgate_upstream::questions::{
     Answer, AnswerSchema, ApprovalQuestion, ElicitationQuestion, HumanReply, InputQuestion, InvalidAnswer,
-    NoAnswer, NoResponder, Question, QuestionKind, Responder,
+    LoginPage, MaskedPart, NoAnswer, NoResponder, Question, QuestionKind, Responder, ShownArguments,
+    masked_parts,
 };
 
 /// Open questions in total, and per caller.
 const MAX_OPEN: usize = 256;
 const MAX_OPEN_PER_CALLER: usize = 16;
-/// Bytes of the arguments shown to people.
-const MAX_ARGUMENT_BYTES: usize = 16 << 10;
 
 /// An open question, as shown to people.
 #[derive(Debug, Clone, Serialize)]
@@ -50,9 +49,12 @@ pub struct OpenQuestion {
     /// JSON Schema of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<Json>,
-    /// Arguments of the call to approve.
+    /// Arguments of the call to approve. Long strings may be shortened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<String>,
+    /// Length of the arguments as they were sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments_bytes: Option<usize>,
     /// The caller that asks, or whose call needs approval.
     pub caller: CallerId,
     /// The tool that asks, or that needs approval.
@@ -69,8 +71,8 @@ pub enum AnswerError {
     /// The question was answered, withdrawn, timed out, or never asked.
     #[error("there is no open question `{0}`: it was answered, withdrawn or timed out")]
     NotOpen(String),
-    /// Callers cannot answer their own questions.
-    #[error("a caller cannot answer its own question")]
+    /// Callers cannot answer their own questions, nor those of callers they created.
+    #[error("a caller cannot answer its own question, nor that of a caller with the same creator")]
     OwnQuestion,
     /// The answer does not match the choices or the schema.
     #[error(transparent)]
@@ -97,14 +99,14 @@ impl QueuedQuestion {
         let details = match &*question {
             Question::Approval(asked) | Question::Sampling(asked) => {
                 let ApprovalQuestion { text, arguments, caller, tool, session } = asked.clone();
-                let (choices, arguments) = (Vec::new(), Some(truncate_arguments(arguments)));
                 OpenQuestion {
                     id,
                     kind,
                     text,
-                    choices,
+                    choices: Vec::new(),
                     schema: None,
-                    arguments,
+                    arguments_bytes: Some(arguments.bytes),
+                    arguments: Some(arguments.text),
                     caller,
                     tool,
                     session,
@@ -119,23 +121,24 @@ impl QueuedQuestion {
                 choices: input.choices.clone(),
                 schema: input.schema.as_ref().map(|schema| schema.json.clone()),
                 arguments: None,
+                arguments_bytes: None,
                 caller: input.caller.clone(),
                 tool: input.tool.clone(),
                 session: input.session.clone(),
                 asked_at,
                 expires_at,
             },
-            Question::Elicitation(_) | Question::Login { .. } => return None,
+            Question::Elicitation(_) | Question::Login(_) => return None,
         };
         Some(Self { details, question })
     }
-}
 
-fn truncate_arguments(arguments: String) -> String {
-    let shown_bytes = arguments.floor_char_boundary(MAX_ARGUMENT_BYTES);
-    match arguments.len() - shown_bytes {
-        0 => arguments,
-        rest => format!("{}… and {rest} bytes more", &arguments[..shown_bytes]),
+    /// The arguments of the call to approve.
+    pub fn arguments(&self) -> Option<&ShownArguments> {
+        match &*self.question {
+            Question::Approval(asked) | Question::Sampling(asked) => Some(&asked.arguments),
+            Question::Input(_) | Question::Elicitation(_) | Question::Login { .. } => None,
+        }
     }
 }
 
@@ -257,7 +260,8 @@ impl QuestionQueue {
         Ok((queued, answered))
     }
 
-    /// Answers a question. `caller` is the answering caller, if it is one: callers cannot answer their own questions.
+    /// Answers a question. `is_own` tells if the caller that asks counts as the one that answers: no caller can answer
+    /// its own questions.
     ///
     /// # Errors
     /// If the question is not open, the answer is not valid, or it comes from the asking caller.
@@ -266,11 +270,11 @@ impl QuestionQueue {
         id: &str,
         kind: QuestionKind,
         reply: HumanReply,
-        caller: Option<&CallerId>,
+        is_own: impl Fn(&CallerId) -> bool,
     ) -> Result<(), AnswerError> {
         let not_open = || AnswerError::NotOpen(id.to_owned());
         let question = self.get(id).filter(|question| question.details.kind == kind).ok_or_else(not_open)?;
-        if caller == Some(&question.details.caller) {
+        if is_own(&question.details.caller) {
             return Err(AnswerError::OwnQuestion);
         }
         question.question.check(&reply.answer)?;
@@ -310,7 +314,7 @@ impl Responder for QuestionQueue {
             Question::Approval(_) => self.timeout.get().min(MAX_APPROVAL_WAIT),
             Question::Sampling(_) | Question::Input(_) => self.timeout.get(),
             // A person can only answer these at once, so they do not wait in the queue.
-            Question::Elicitation(_) | Question::Login { .. } => {
+            Question::Elicitation(_) | Question::Login(_) => {
                 let kind = question.kind();
                 return match self.responders.iter().find(|responder| responder.can_ask(kind)) {
                     Some(responder) => responder.ask(question),

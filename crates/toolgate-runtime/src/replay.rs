@@ -10,11 +10,13 @@ use serde::Serialize;
 use toolgate_audit as audit;
 use toolgate_json::CallArguments;
 use toolgate_policy::decide::PolicyRequest;
-use toolgate_policy::{Decision, Policy};
+use toolgate_policy::{Decision, Policy, TargetKind, ToolAttributes};
 use toolgate_types::Caller;
 use toolgate_types::secret::MASK;
 use toolgate_upstream::RawJson;
 
+use crate::catalog::{CatalogTool, server_item};
+use crate::results::URI_PREFIX;
 use crate::runtime::Runtime;
 
 /// A decision of the policy.
@@ -38,19 +40,15 @@ impl DecisionKind {
     /// The recorded decision. `None` if the call ended before it was decided on.
     fn from_record(call: &audit::LoggedCall) -> Option<Self> {
         let begin = call.begin.as_ref()?;
-        let error = call.end.as_ref().and_then(|end| end.error.as_ref());
         match begin.decision.as_str() {
             "allow" if begin.asked.is_some() => Some(Self::Ask),
             "allow" => Some(Self::Allow),
-            "deny" if error.is_some_and(|error| error.message.starts_with(NOT_APPROVED)) => Some(Self::Ask),
+            "deny" if begin.not_approved => Some(Self::Ask),
             "deny" => Some(Self::Deny),
             _ => None,
         }
     }
 }
-
-/// Prefix of the error message for a call that needed approval and did not get it. A replay recognizes it.
-pub(crate) const NOT_APPROVED: &str = "not approved";
 
 /// Recorded calls of one caller and tool whose decision changes in the same way.
 #[derive(Debug, Clone, Serialize)]
@@ -100,14 +98,21 @@ impl Runtime {
             let (Some(from), Some(begin)) = (DecisionKind::from_record(&call), &call.begin) else { continue };
             let caller =
                 self.caller(&begin.caller).or(owner.filter(|owner| owner.id.as_str() == begin.caller));
-            let (Some(tool), Some(caller)) = (catalog.resolve(&begin.tool), caller) else {
+            let subject = match begin.operation.as_str() {
+                "tool" => catalog.resolve(&begin.tool).map(|tool| tool.subject()),
+                "resource" | "subscription" => self.recorded_item(begin, TargetKind::Resource),
+                "prompt" => self.recorded_item(begin, TargetKind::Prompt),
+                // Completions are decided like their prompt or resource, tasks like their call, lists item by item.
+                _ => continue,
+            };
+            let (Some(subject), Some(caller)) = (subject, caller) else {
                 replay.gone += 1;
                 continue;
             };
             let recorded = begin.arguments.as_ref().map(|arguments| arguments.get());
             let certain = recorded.is_some_and(|arguments| !arguments.contains(MASK));
             let arguments = RawJson::from_trusted(recorded.unwrap_or("{}").to_owned()).into();
-            let (to, rules) = decide(policy, caller, &tool.subject(), &arguments);
+            let (to, rules) = decide(policy, caller, &subject, &arguments, begin.tainted);
             replay.replayed += 1;
             replay.uncertain += u64::from(!certain);
             if from == to {
@@ -131,20 +136,28 @@ impl Runtime {
     }
 }
 
+impl Runtime {
+    /// The resource or prompt of a record.
+    fn recorded_item(&self, begin: &audit::BeginRecord, kind: TargetKind) -> Option<ToolAttributes> {
+        match &begin.server {
+            Some(server) => Some(server_item(self.sources.server(server)?.spec(), kind, &begin.tool)),
+            None if begin.tool.starts_with(URI_PREFIX) => {
+                Some(CatalogTool::for_stored_result(&begin.tool).subject())
+            }
+            None => None,
+        }
+    }
+}
+
 fn decide(
     policy: &Policy,
     caller: &Caller,
-    subject: &toolgate_policy::ToolAttributes,
+    subject: &ToolAttributes,
     arguments: &CallArguments,
+    tainted: bool,
 ) -> (DecisionKind, Vec<String>) {
-    // Taint is not recorded, so the session counts as not tainted.
-    match policy.decide(&PolicyRequest {
-        caller,
-        tool: subject,
-        arguments,
-        tainted: false,
-        now: SystemTime::now(),
-    }) {
+    match policy.decide(&PolicyRequest { caller, tool: subject, arguments, tainted, now: SystemTime::now() })
+    {
         Decision::Allow(grant) => (DecisionKind::Allow, grant.rules().to_vec()),
         Decision::Ask(question) => (DecisionKind::Ask, question.rules().to_vec()),
         Decision::Deny(denied) => (DecisionKind::Deny, denied.forbidden_by),

@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
@@ -16,6 +17,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 use toolgate_audit::redact::Redactor;
+use toolgate_state::{FileAccess, StateDir};
 use toolgate_types::CallerId;
 use toolgate_types::limits::ResultLimits;
 use toolgate_upstream::builtin::{BuiltinCall, BuiltinResult};
@@ -56,6 +58,13 @@ pub(crate) struct TruncatedResult {
 struct StoredHeader {
     owner: String,
     tool: String,
+    /// True if the result came from an untrusted server. A file that does not say is not trusted.
+    #[serde(default = "unknown_origin")]
+    untrusted: bool,
+}
+
+fn unknown_origin() -> bool {
+    true
 }
 
 #[derive(Debug)]
@@ -63,6 +72,8 @@ pub struct StoredResult {
     pub tool: String,
     /// The complete reply.
     pub reply: RawJson,
+    /// True if the result came from an untrusted server.
+    pub untrusted: bool,
 }
 
 /// Reasons why a stored result cannot be read.
@@ -90,14 +101,14 @@ impl ResultStore {
     pub(crate) async fn truncate(
         self: &Arc<Self>,
         caller: &CallerId,
-        tool: &str,
+        (tool, untrusted): (&str, bool),
         reply: ToolReply,
     ) -> (ToolReply, Option<TruncatedResult>) {
         let (max_inline, total) = (self.limits.max_inline.as_usize(), reply.raw.bytes().len());
         if total <= max_inline {
             return (reply, None);
         }
-        let uri = match self.store(caller, tool, reply.raw.clone()).await {
+        let uri = match self.store(caller, tool, untrusted, reply.raw.clone()).await {
             Ok(uri) => Some(uri),
             Err(error) => {
                 tracing::error!("a result of {tool} could not be stored: {error}");
@@ -106,7 +117,7 @@ impl ResultStore {
         };
         let (preview, shown) = preview(&reply.raw, max_inline, uri.as_deref(), tool);
         let converted = ToolReply::convert(preview).expect("a preview is a result");
-        (converted, Some(TruncatedResult { uri, shown, total }))
+        (ToolReply { untrusted: reply.untrusted, ..converted }, Some(TruncatedResult { uri, shown, total }))
     }
 
     /// Stores a reply for a caller. Returns its URI.
@@ -114,10 +125,11 @@ impl ResultStore {
         self: &Arc<Self>,
         caller: &CallerId,
         tool: &str,
+        untrusted: bool,
         raw: RawJson,
     ) -> std::io::Result<String> {
-        let (results, head) =
-            (Arc::clone(self), StoredHeader { owner: caller.to_string(), tool: tool.to_owned() });
+        let results = Arc::clone(self);
+        let head = StoredHeader { owner: caller.to_string(), tool: tool.to_owned(), untrusted };
         let stored = spawn_blocking(move || results.write_file(&head, &raw)).await;
         let id = stored.unwrap_or_else(|panic| Err(std::io::Error::other(panic)))?;
         Ok(format!("{URI_PREFIX}{id}"))
@@ -127,44 +139,43 @@ impl ResultStore {
     fn write_file(&self, head: &StoredHeader, raw: &RawJson) -> std::io::Result<String> {
         let mut hash = Sha256::new();
         hash.update(&head.owner);
-        hash.update([0]);
+        // Part of the id, so that a trusted copy of the same content does not replace the untrusted one.
+        hash.update([0, u8::from(head.untrusted)]);
         hash.update(raw.bytes());
         let id = hash.finalize().iter().take(16).fold(String::new(), |mut id, byte| {
             let _ = write!(id, "{byte:02x}");
             id
         });
-        fs_err::create_dir_all(&self.folder)?;
+        let folder = StateDir::create(&self.folder)?;
         let mut text = serde_json::to_string(head)?;
         text.push('\n');
         text.push_str(&self.redactor.json(raw.as_str()));
-        self.make_room(text.len())?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-        std::io::Write::write_all(&mut file, text.as_bytes())?;
-        file.persist(self.folder.join(&id)).map_err(|error| error.error)?;
+        self.make_room(&folder, text.len())?;
+        folder.replace_unsynced(&id, text.as_bytes())?;
         Ok(id)
     }
 
     /// Removes expired results, then the oldest ones until the new result fits.
-    fn make_room(&self, needed: usize) -> std::io::Result<()> {
+    fn make_room(&self, folder: &StateDir, needed: usize) -> std::io::Result<()> {
         let now = SystemTime::now();
         let mut files = Vec::new();
-        for entry in fs_err::read_dir(&self.folder)? {
-            let entry = entry?;
-            let meta = entry.metadata()?;
+        for name in folder.names()? {
+            // Another process may remove it in the meantime, and a temporary file is gone soon.
+            let Ok(meta) = fs_err::symlink_metadata(folder.path().join(&name)) else { continue };
             let at = meta.modified()?;
             if now.duration_since(at).unwrap_or(Duration::ZERO) >= self.limits.keep.get() {
-                fs_err::remove_file(entry.path())?;
+                folder.remove(&name)?;
             } else {
-                files.push((at, meta.len(), entry.path()));
+                files.push((at, meta.len(), name));
             }
         }
         files.sort();
         let mut total = files.iter().map(|(_, length, _)| length).sum::<u64>() + needed as u64;
-        for (_, length, path) in files {
+        for (_, length, name) in files {
             if total <= self.limits.max_disk.bytes() {
                 break;
             }
-            fs_err::remove_file(path)?;
+            folder.remove(&name)?;
             total -= length;
         }
         if total > self.limits.max_disk.bytes() {
@@ -183,10 +194,13 @@ impl ResultStore {
         if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(absent());
         }
-        let (path, keep) = (self.folder.join(id), self.limits.keep.get());
+        let (folder, name, keep) = (self.folder.clone(), id.to_owned(), self.limits.keep.get());
+        let max_bytes = self.limits.max_disk.bytes();
         let read = spawn_blocking(move || {
-            let age = fs_err::metadata(&path)?.modified()?.elapsed().unwrap_or_default();
-            if age < keep { fs_err::read(&path) } else { Err(std::io::ErrorKind::NotFound.into()) }
+            let folder = StateDir::open(&folder)?;
+            let file = folder.open_file(&name, FileAccess::Read)?;
+            let age = file.metadata()?.modified()?.elapsed().unwrap_or_default();
+            if age < keep { folder.read(&name, max_bytes) } else { Err(std::io::ErrorKind::NotFound.into()) }
         });
         let text = match read.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic))) {
             Ok(text) => text,
@@ -200,7 +214,8 @@ impl ResultStore {
         }
         let text = bytes::Bytes::from(text).slice(end + 1..);
         let limits = toolgate_upstream::scan::ScanLimits { size: text.len(), ..Default::default() };
-        Ok(StoredResult { tool: head.tool, reply: RawJson::new(text, limits).map_err(|_| absent())? })
+        let reply = RawJson::new(text, limits).map_err(|_| absent())?;
+        Ok(StoredResult { tool: head.tool, reply, untrusted: head.untrusted })
     }
 
     /// Creates the `read_result` tool.
@@ -213,16 +228,19 @@ impl ResultStore {
                 let request: read::ReadRequest = call.arguments.parse().map_err(|error| error.to_string())?;
                 let stored =
                     results.read(&call.caller, &request.uri).await.map_err(|error| error.to_string())?;
+                call.untrusted.store(stored.untrusted, Ordering::Relaxed);
                 Ok(request.read(&stored.reply, max_inline)?)
             })
         };
-        BuiltinTool::query(
+        let mut tool = BuiltinTool::query(
             READ_RESULT.parse().expect("a valid name"),
             "Reads a stored result that was too large to return inline, by its `toolgate://results/…` URI: \
              a page of it, the lines that match a pattern, or the value at a JSON pointer.",
             RawJson::from_value(&read::input_schema(max_inline)),
             run,
-        )
+        );
+        tool.own_data = true;
+        tool
     }
 }
 

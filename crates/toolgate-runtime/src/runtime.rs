@@ -5,30 +5,34 @@
 //! that no call waits for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::timeout;
+use toolgate_redact::printable;
 use toolgate_types::CallLimits;
-use toolgate_types::server::StartupMode;
+use toolgate_types::server::{ServerSpec, StartupMode, Transport};
 use toolgate_upstream::connect::login_options;
-use toolgate_upstream::offer::ServerOffer;
+use toolgate_upstream::offer::{OfferKinds, ServerOffer};
 use toolgate_upstream::scan::ScanLimits as WireLimits;
-use toolgate_upstream::{BuiltinTool, ClientFeatures, ScriptRunner};
+use toolgate_upstream::{BuiltinTool, ClientFeatures, LogLimit, ScriptRunner, Server};
 
 use crate::catalog::{Catalog, CatalogBuild, CatalogError, CatalogInputs, EventLevel};
 use crate::pins::{LockError, NewPin, PinStore};
 use crate::results::ResultStore;
 use crate::stage::cache::ResultCache;
+use crate::tasks::TaskRegistry;
 
 mod access;
 mod apis;
 mod approvals;
-mod forward;
 mod inputs;
 mod live_catalog;
 mod managed_server;
 mod recorder;
 mod refresh;
 mod secret_rules;
+mod server_events;
 mod setup;
 mod sources;
 mod tool_states;
@@ -36,7 +40,6 @@ mod tool_states;
 use access::AccessControl;
 use apis::api_status;
 pub use approvals::PendingApproval;
-pub use forward::{RequestKind, ServerRequestError};
 use inputs::Inputs;
 use live_catalog::LiveCatalog;
 use managed_server::ManagedServer;
@@ -59,7 +62,7 @@ pub struct Runtime {
     builtins: Vec<Arc<BuiltinTool>>,
     pub(crate) scripts: ScriptRunner,
     pub(crate) catalog: LiveCatalog,
-    pins: PinStore,
+    pub(crate) pins: PinStore,
     pub(crate) access: AccessControl,
     pub(crate) secrets: SecretRules,
     pub(crate) limits: CallLimits,
@@ -67,6 +70,7 @@ pub struct Runtime {
     pub(crate) tool_states: ToolStates,
     pub(crate) cache: ResultCache,
     pub(crate) results: Option<Arc<ResultStore>>,
+    pub(crate) tasks: TaskRegistry,
     /// Log, spans and metrics.
     pub(crate) recorder: CallRecorder,
 }
@@ -76,8 +80,10 @@ pub struct Runtime {
 pub enum StartError {
     /// A server with `startup: required` is unavailable.
     #[error(
-        "Failed to connect to MCP server '{server}' at {location}\nError: {reason}\n\n\
-         The application cannot start without connecting to all configured MCP servers."
+        "Failed to connect to MCP server '{server}' at {}\nError: {}\n\n\
+         The application cannot start without connecting to all configured MCP servers.",
+        printable(location),
+        printable(reason)
     )]
     Server {
         server: String,
@@ -94,6 +100,26 @@ pub enum StartError {
     Lock(#[from] LockError),
 }
 
+/// Longest wait of [`Runtime::discover_within`] for what is not required.
+#[derive(Debug, Clone, Copy)]
+pub struct DiscoveryGrace {
+    pub usual: Duration,
+    /// For servers whose first start may download a package. A process that ends early loses the download.
+    pub downloads: Duration,
+}
+
+impl DiscoveryGrace {
+    pub const UNLIMITED: Self = Self { usual: Duration::MAX, downloads: Duration::MAX };
+
+    fn of(self, spec: &ServerSpec) -> Duration {
+        match &spec.transport {
+            _ if spec.startup == StartupMode::Required => Duration::MAX,
+            Transport::Stdio(stdio) if stdio.may_download() => self.downloads,
+            _ => self.usual,
+        }
+    }
+}
+
 impl Runtime {
     /// Creates the runtime. Servers that start eagerly begin to connect.
     pub fn new(setup: RuntimeSetup) -> Self {
@@ -104,10 +130,11 @@ impl Runtime {
             Some(capabilities) => ClientFeatures::Forwarded(capabilities),
             None => ClientFeatures::Responder(Arc::clone(&setup.responder)),
         };
-        let sources =
-            ToolSources::new(ServerOptions { message_limits, logins, features }, setup.read_document);
+        let max_requests = usize::try_from(setup.limits.max_concurrent.get()).unwrap_or(usize::MAX);
+        let options = ServerOptions { message_limits, max_requests, logins, features };
+        let sources = ToolSources::new(options, setup.read_document);
         sources.store(Inputs::new(
-            setup.own.into_iter().map(Arc::new).collect(),
+            setup.own,
             setup.settings,
             setup.servers.into_iter().map(|spec| sources.new_server(spec)).collect(),
             setup.apis.into_iter().map(|spec| sources.new_api(spec)).collect(),
@@ -119,7 +146,14 @@ impl Runtime {
             scripts: ScriptRunner::new(message_limits),
             catalog: LiveCatalog::default(),
             pins: PinStore::new(setup.lock),
-            access: AccessControl::new(setup.callers, setup.policy, setup.profiles, setup.responder),
+            access: AccessControl::new(
+                setup.callers,
+                setup.policy,
+                setup.profiles,
+                setup.responder,
+                setup.limits.taint_window.get(),
+            ),
+            tasks: TaskRegistry::default(),
             secrets: SecretRules::new(setup.secrets, &setup.egress),
             tool_states: ToolStates::new(setup.limits.max_concurrent, setup.history),
             limits: setup.limits,
@@ -135,16 +169,32 @@ impl Runtime {
     /// # Errors
     /// If a required server is unavailable, the catalog cannot be built, or the lock file cannot be read.
     pub async fn discover(&self, report: impl Fn(&ServerStatus)) -> Result<(), Vec<StartError>> {
+        self.discover_within(DiscoveryGrace::UNLIMITED, report).await
+    }
+
+    /// The same, but waits at most `grace` for everything that is not required: servers that are not, APIs, and lists of
+    /// prompts and resources. The catalog gets the rest later, if [`Runtime::watch_servers`] runs, or with
+    /// [`Runtime::discover_late`].
+    ///
+    /// # Errors
+    /// Like [`Runtime::discover`].
+    pub async fn discover_within(
+        &self,
+        grace: DiscoveryGrace,
+        report: impl Fn(&ServerStatus),
+    ) -> Result<(), Vec<StartError>> {
         self.pins.load().map_err(|error| vec![error.into()])?;
         let report = &report;
         let inputs = self.sources.load_full();
         let discover_server = async |managed: &Arc<ManagedServer>| {
-            let outcome = self.discover_one(managed).await;
+            let discovery = self.discover_one(managed, grace.usual);
+            let outcome = timeout(grace.of(managed.server.spec()), discovery).await.unwrap_or(Ok(()));
             report(&managed.status(&self.catalog.load()));
             outcome
         };
         let servers = join_all(inputs.servers.iter().map(discover_server));
-        let (outcomes, ()) = futures_util::future::join(servers, self.load_apis(&inputs.apis, report)).await;
+        let apis = self.load_apis(&inputs.apis, grace.usual, report);
+        let (outcomes, ()) = futures_util::future::join(servers, apis).await;
         let mut errors: Vec<StartError> = outcomes.into_iter().filter_map(Result::err).collect();
         if let Err(found) = self.rebuild(BuildPhase::Startup).await {
             errors.extend(found.into_iter().map(StartError::from));
@@ -152,23 +202,72 @@ impl Runtime {
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    async fn discover_one(&self, managed: &ManagedServer) -> Result<(), StartError> {
+    /// Waits for the servers and APIs that had not answered within the grace, and adds them to the catalog.
+    ///
+    /// # Errors
+    /// If the catalog cannot be built.
+    pub async fn discover_late(&self, report: impl Fn(&ServerStatus)) -> Result<(), Vec<StartError>> {
+        let inputs = self.sources.load_full();
+        let discover_server = async |managed: &Arc<ManagedServer>| {
+            let outcome = self.discover_one(managed, Duration::MAX).await;
+            report(&managed.status(&self.catalog.load()));
+            outcome
+        };
+        let late = inputs.servers.iter().filter(|managed| managed.is_awaited());
+        let (outcomes, ()) =
+            futures_util::future::join(join_all(late.map(discover_server)), self.load_late_apis()).await;
+        let mut errors: Vec<StartError> = outcomes.into_iter().filter_map(Result::err).collect();
+        if let Err(found) = self.rebuild(BuildPhase::Startup).await {
+            errors.extend(found.into_iter().map(StartError::from));
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    /// Returns the servers and APIs that are connecting, or have not listed their tools yet.
+    pub fn awaited_servers(&self) -> Vec<String> {
+        let inputs = self.sources.load_full();
+        let servers = inputs.servers.iter().filter(|managed| managed.is_awaited());
+        let servers = servers.map(|managed| managed.server.spec().name.to_string());
+        let apis =
+            self.sources.late_apis.lock().iter().map(|api| api.spec().name.to_string()).collect::<Vec<_>>();
+        servers.chain(apis).collect()
+    }
+
+    async fn discover_one(&self, managed: &ManagedServer, grace: Duration) -> Result<(), StartError> {
         let spec = managed.server.spec();
         let (reason, hint) = match managed.server.connection().await {
-            Ok(_) => match managed.refresh(managed.server.take_stale()).await {
-                Ok(_) => {
-                    managed.is_listed.send_replace(true);
-                    return Ok(());
+            Ok(_) => {
+                let refresh = |kinds| managed.refresh(managed.server.take_stale(kinds));
+                // Prompts and resources are optional: a failing list of them does not cost the tools.
+                let refresh_others = async |kinds| {
+                    if let Ok(Err(error)) = timeout(grace, refresh(kinds)).await {
+                        tracing::warn!("a list could not be requested: {error}");
+                    }
+                };
+                let (tools, (), ()) = futures_util::future::join3(
+                    refresh(OfferKinds::TOOLS),
+                    refresh_others(OfferKinds::PROMPTS),
+                    refresh_others(OfferKinds::RESOURCES),
+                )
+                .await;
+                match tools {
+                    Ok(_) => {
+                        managed.is_listed.send_replace(true);
+                        return Ok(());
+                    }
+                    Err(error) if spec.startup == StartupMode::Required => (error.to_string().into(), None),
+                    Err(error) => {
+                        tracing::warn!("MCP server '{}' is not available: {error}", spec.name);
+                        return Ok(());
+                    }
                 }
-                Err(error) => (error.to_string().into(), None),
-            },
+            }
             Err(unavailable) => (unavailable.reason, unavailable.hint),
         };
         if spec.startup == StartupMode::Required {
             let (server, location) = (spec.name.to_string(), spec.transport.location());
             return Err(StartError::Server { server, location, reason, hint });
         }
-        tracing::warn!("MCP server '{}' is not available: {reason}", spec.name);
         Ok(())
     }
 
@@ -201,6 +300,13 @@ impl Runtime {
             previous: (phase == BuildPhase::Running).then_some(&*before),
         })?;
         for event in events {
+            // While the process runs, a server can cause changes without end.
+            let limit = event.server.as_ref().filter(|_| phase == BuildPhase::Running);
+            let limit = limit.and_then(|server| inputs.server(server.as_str()));
+            let is_limited = matches!(event.level, EventLevel::Error | EventLevel::Warning);
+            if is_limited && limit.is_some_and(|managed| !managed.server.log_limit().admit()) {
+                continue;
+            }
             match event.level {
                 EventLevel::Error => tracing::error!("{}", event.message),
                 EventLevel::Warning => tracing::warn!("{}", event.message),
@@ -230,15 +336,22 @@ impl Runtime {
         servers.chain(inputs.apis.iter().map(|api| api_status(api, &catalog))).collect()
     }
 
-    /// Offers of the approved servers, by server name.
-    pub fn offers(&self) -> Vec<(String, ServerOffer)> {
+    /// Approved servers with their offers, in configuration order.
+    pub(crate) fn approved_offers(&self) -> Vec<(Arc<Server>, ServerOffer)> {
         let pins = self.pins.get();
         let offer = |managed: &Arc<ManagedServer>| {
             let spec = managed.server.spec();
             let offer = managed.offer.load_full().as_ref().clone()?;
-            (spec.approved || pins.is_approved(&spec.name)).then(|| (spec.name.to_string(), offer))
+            (spec.approved || pins.is_approved(&spec.name)).then(|| (Arc::clone(&managed.server), offer))
         };
         self.sources.load().servers.iter().filter_map(offer).collect()
+    }
+
+    /// Offers of the approved servers, by server name. For the operator: callers see [`Runtime::visible_prompts`],
+    /// [`Runtime::visible_resources`] and [`Runtime::visible_templates`].
+    pub fn offers(&self) -> Vec<(String, ServerOffer)> {
+        let offers = self.approved_offers().into_iter();
+        offers.map(|(server, offer)| (server.spec().name.to_string(), offer)).collect()
     }
 
     /// The stored results, if results are stored.
@@ -246,9 +359,9 @@ impl Runtime {
         self.results.as_ref()
     }
 
-    /// Returns true if the operator trusts the server.
-    pub fn is_trusted(&self, server: &str) -> bool {
-        self.sources.server(server).is_some_and(|server| server.spec().trusted)
+    /// The rate limit for log lines that a server causes.
+    pub fn log_limit(&self, server: &str) -> Arc<LogLimit> {
+        self.sources.server(server).map(|server| Arc::clone(server.log_limit())).unwrap_or_default()
     }
 
     /// Stops all servers, scripts and built-in tools, and waits for them to end.

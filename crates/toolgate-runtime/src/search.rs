@@ -1,30 +1,28 @@
 //! Tool search: the index of the catalog, filtered by what the caller may see.
 //!
-//! The index is built by the first search and updated incrementally when the catalog has changed. Invariants: no call
-//! waits for the index, and a search never returns a tool that the listing would hide from the caller.
+//! The gateway updates the index in the background after each change of the catalog; elsewhere the first search after a
+//! change does. Texts are split and embedded without a lock, and added in small groups, so that a query waits at most
+//! for one group. Invariants: a query waits for a whole build only if there is no index yet; a small change is found by
+//! the next query; and a search never returns a tool that the listing would hide from the caller.
+
+mod live_index;
 
 use std::sync::Arc;
 
-use parking_lot::{RwLock, RwLockReadGuard};
-use toolgate_search::{SearchHit, ToolChoice, ToolEntry, ToolIndex, ToolParameter};
+use toolgate_search::{SearchHit, ToolChoice, ToolEntry, ToolParameter};
 use toolgate_types::Caller;
 
 use crate::catalog::{Catalog, CatalogTool, ToolState};
 use crate::runtime::Runtime;
+pub use live_index::{LiveIndex, SearchableTool, ToolSnapshot};
 
-/// The index, with the catalog it was built from.
-#[derive(Default)]
-pub(crate) struct SearchIndex(RwLock<IndexedCatalog>);
-
-#[derive(Default)]
-struct IndexedCatalog {
-    catalog: Arc<Catalog>,
-    index: ToolIndex,
-}
+/// Maximum number of tools for an index that the first search builds. It takes some 30 ms, once, and index and model take
+/// 14 MiB that a gateway without searches does not need.
+const MAX_INLINE_BUILD: usize = 1_000;
 
 impl Runtime {
     /// Returns the best matching tools that the caller may see and call. CPU-bound: microseconds, except for the first
-    /// search, which indexes all tools.
+    /// search if the index was not prepared.
     pub fn search(&self, caller: &Caller, query: &str, limit: usize) -> Vec<SearchHit> {
         self.search_among(caller, query, limit, |_| true)
     }
@@ -37,72 +35,67 @@ impl Runtime {
         limit: usize,
         filter: impl Fn(&str) -> bool,
     ) -> Vec<SearchHit> {
-        let indexed = self.up_to_date_index();
-        let is_shown =
-            |entry: &ToolEntry| filter(&entry.name) && self.is_visible(&indexed.catalog, caller, entry);
-        indexed.index.search_among(query, limit, is_shown)
+        let catalog = self.catalog();
+        let is_shown = |entry: &ToolEntry| filter(&entry.name) && self.is_visible(&catalog, caller, entry);
+        self.catalog.search_index.read(&catalog).search_among(query, limit, is_shown)
     }
 
     /// Recommends what to do for a query: use a tool, use none, or ask the person first.
     pub fn choose(&self, caller: &Caller, query: &str) -> ToolChoice {
-        let indexed = self.up_to_date_index();
-        indexed.index.choose_among(query, |entry| self.is_visible(&indexed.catalog, caller, entry))
+        let catalog = self.catalog();
+        let is_shown = |entry: &ToolEntry| self.is_visible(&catalog, caller, entry);
+        self.catalog.search_index.read(&catalog).choose_among(query, is_shown)
     }
 
-    fn is_visible(&self, catalog: &Catalog, caller: &Caller, entry: &ToolEntry) -> bool {
-        catalog.resolve(&entry.name).is_some_and(|tool| self.may_see(caller, tool))
-    }
-
-    /// Locks the index for reading, after updating it to the current catalog.
-    fn up_to_date_index(&self) -> RwLockReadGuard<'_, IndexedCatalog> {
-        let lock = &self.catalog.search_index.0;
-        loop {
-            let catalog = self.catalog();
-            let indexed = lock.read();
-            if Arc::ptr_eq(&indexed.catalog, &catalog) {
-                return indexed;
-            }
-            drop(indexed);
-            lock.write().update(&catalog);
+    /// Updates the index ahead of the next search, so that it does not wait for large changes. CPU-bound: run it on a
+    /// blocking thread, after each change of the catalog. The index of a small catalog is left to the first search.
+    pub fn prepare_search(&self) {
+        let (catalog, index) = (self.catalog(), &self.catalog.search_index);
+        index.set_prepared();
+        if index.is_built() || ToolSnapshot::tools(&*catalog).nth(MAX_INLINE_BUILD).is_some() {
+            index.update(&catalog);
         }
+    }
+
+    /// The entry may be older than the catalog.
+    fn is_visible(&self, catalog: &Catalog, caller: &Caller, entry: &ToolEntry) -> bool {
+        listed_tool(catalog, &entry.name).is_some_and(|tool| self.may_see(caller, tool))
     }
 }
 
-impl IndexedCatalog {
-    /// Updates the index. Does nothing if another thread already did.
-    fn update(&mut self, catalog: &Arc<Catalog>) {
-        if Arc::ptr_eq(&self.catalog, catalog) {
-            return;
-        }
-        let before = std::mem::replace(&mut self.catalog, Arc::clone(catalog));
-        let is_ready = |catalog: &Catalog, name: &str| listed_tool(catalog, name).is_some();
-        for tool in before.tools().filter(|tool| !is_ready(catalog, &tool.name)) {
-            self.index.remove(&tool.name);
-        }
-        for tool in catalog.tools().filter(|tool| tool.state == ToolState::Ready) {
-            if !listed_tool(&before, &tool.name).is_some_and(|old| has_same_entry(old, tool)) {
-                self.index.put(tool.search_entry());
-            }
-        }
+impl ToolSnapshot for Catalog {
+    type Tool = CatalogTool;
+
+    fn tools(&self) -> impl Iterator<Item = &Arc<CatalogTool>> {
+        Catalog::tools(self).filter(|tool| tool.state == ToolState::Ready)
+    }
+}
+
+impl SearchableTool for CatalogTool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn entry(&self) -> ToolEntry {
+        self.search_entry()
+    }
+
+    fn has_same_entry(&self, other: &Self) -> bool {
+        let examples = |tool: &Self| {
+            tool.source.as_ref().map(|source| {
+                source.examples.iter().map(|example| example.description.clone()).collect::<Vec<_>>()
+            })
+        };
+        (&self.server, &self.title, &self.description, &self.tags)
+            == (&other.server, &other.title, &other.description, &other.tags)
+            && self.input_schema == other.input_schema
+            && examples(self) == examples(other)
     }
 }
 
 /// The callable tool that is listed under this name.
 fn listed_tool<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a Arc<CatalogTool>> {
     catalog.resolve(name).filter(|tool| tool.name == name && tool.state == ToolState::Ready)
-}
-
-/// Returns true if two tools have the same search entry.
-fn has_same_entry(one: &CatalogTool, other: &CatalogTool) -> bool {
-    let examples = |tool: &CatalogTool| {
-        tool.source.as_ref().map(|source| {
-            source.examples.iter().map(|example| example.description.clone()).collect::<Vec<_>>()
-        })
-    };
-    (&one.server, &one.title, &one.description, &one.tags)
-        == (&other.server, &other.title, &other.description, &other.tags)
-        && one.input_schema == other.input_schema
-        && examples(one) == examples(other)
 }
 
 impl CatalogTool {

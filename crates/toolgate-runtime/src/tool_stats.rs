@@ -2,7 +2,7 @@
 //!
 //! It is kept outside the catalog so that it survives a rebuild. Invariant: bounded by the number of tools and callers.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,8 +17,12 @@ use crate::stage::slots::ToolSlots;
 
 /// Sessions whose last tool is remembered.
 const MAX_SESSIONS: usize = 10_000;
+/// Pairs of a caller and a tool whose next tools are counted.
+const MAX_COUNTED_PAIRS: usize = 10_000;
 /// Distinct next tools counted for one tool.
 const MAX_NEXT_TOOLS: usize = 64;
+/// Times that a caller must have used a tool next before it is suggested.
+const MIN_OBSERVATIONS: u64 = 5;
 
 /// State of a tool that all catalogs containing it share.
 #[derive(Debug)]
@@ -62,38 +66,9 @@ impl ToolStats {
     }
 }
 
-/// Sessions that content from an untrusted server has reached. Such content may carry a prompt injection, so policies
-/// can require approval for further calls.
-#[derive(Debug, Default)]
-pub(crate) struct TaintedSessions(Mutex<(HashSet<SessionKey>, VecDeque<SessionKey>)>);
-
 type SessionKey = (CallerId, Box<str>);
 
-impl TaintedSessions {
-    /// Returns true if the session is tainted. Calls without a session taint nothing, as no call follows them.
-    pub(crate) fn contains(&self, caller: &CallerId, session: Option<&str>) -> bool {
-        let Some(session) = session else { return false };
-        let taints = self.0.lock();
-        taints.0.contains(&(caller.clone(), session.into()))
-    }
-
-    /// Marks a session as tainted. Evicts the oldest session above the limit.
-    pub(crate) fn insert(&self, caller: &CallerId, session: Option<&str>) {
-        let Some(session) = session else { return };
-        let session: SessionKey = (caller.clone(), session.into());
-        let mut taints = self.0.lock();
-        if taints.0.insert(session.clone()) {
-            taints.1.push_back(session);
-        }
-        if taints.1.len() > MAX_SESSIONS
-            && let Some(oldest) = taints.1.pop_front()
-        {
-            taints.0.remove(&oldest);
-        }
-    }
-}
-
-/// Counts of the tools that callers use after each tool.
+/// Counts of the tools that each caller uses after each tool.
 #[derive(Debug, Default)]
 pub(crate) struct NextToolStats(Mutex<NextToolCounts>);
 
@@ -102,7 +77,7 @@ struct NextToolCounts {
     /// Last tool of each session, and the sessions in order of their first call.
     last: HashMap<SessionKey, Box<str>>,
     order: VecDeque<SessionKey>,
-    counts: HashMap<Box<str>, HashMap<Box<str>, u64>>,
+    counts: CountsByCaller,
 }
 
 impl NextToolCounts {
@@ -117,14 +92,12 @@ impl NextToolCounts {
             }
             return;
         };
-        if !self.counts.contains_key(last) {
-            self.counts.insert(last.clone(), HashMap::new());
-        }
-        let next_tools = self.counts.get_mut(last).expect("just inserted");
-        if let Some(count) = next_tools.get_mut(tool) {
-            *count += 1;
-        } else if next_tools.len() < MAX_NEXT_TOOLS {
-            next_tools.insert(tool.into(), 1);
+        if let Some(next_tools) = self.counts.get_or_insert(&session.0, last) {
+            if let Some(count) = next_tools.get_mut(tool) {
+                *count += 1;
+            } else if next_tools.len() < MAX_NEXT_TOOLS {
+                next_tools.insert(tool.into(), 1);
+            }
         }
         if **last != *tool {
             *last = tool.into();
@@ -132,16 +105,44 @@ impl NextToolCounts {
     }
 }
 
+/// Counts by caller and tool, so that no caller learns from the calls of another.
+#[derive(Debug, Default)]
+struct CountsByCaller {
+    callers: HashMap<CallerId, HashMap<Box<str>, ToolCounts>>,
+    /// Number of pairs of a caller and a tool.
+    pairs: usize,
+}
+
+/// Number of times each tool was used next.
+type ToolCounts = HashMap<Box<str>, u64>;
+
+impl CountsByCaller {
+    fn get(&self, caller: &CallerId, tool: &str) -> Option<&ToolCounts> {
+        self.callers.get(caller)?.get(tool)
+    }
+
+    /// The counts for one caller and tool, created if there is room for them.
+    fn get_or_insert(&mut self, caller: &CallerId, tool: &str) -> Option<&mut ToolCounts> {
+        if self.get(caller, tool).is_none() {
+            if self.pairs >= MAX_COUNTED_PAIRS {
+                return None;
+            }
+            self.callers.entry(caller.clone()).or_default().insert(tool.into(), HashMap::new());
+            self.pairs += 1;
+        }
+        self.callers.get_mut(caller)?.get_mut(tool)
+    }
+}
+
 impl NextToolStats {
     /// Starts from the counts of earlier processes.
     pub(crate) fn from_history(history: &ToolHistory) -> Self {
         let mut counts = NextToolCounts::default();
-        for (tool, next_tools) in &history.followers {
-            let top = next_tools.iter().take(MAX_NEXT_TOOLS);
-            counts.counts.insert(
-                tool.as_str().into(),
-                top.map(|(tool, count)| (tool.as_str().into(), *count)).collect(),
-            );
+        for ((caller, tool), followers) in &history.followers {
+            let Ok(caller) = caller.parse() else { continue };
+            let Some(next_tools) = counts.counts.get_or_insert(&caller, tool) else { continue };
+            let top = followers.iter().take(MAX_NEXT_TOOLS);
+            next_tools.extend(top.map(|(tool, count)| (tool.as_str().into(), *count)));
         }
         for (key, tool) in &history.last {
             let Ok(caller) = key.caller.parse() else { continue };
@@ -150,58 +151,64 @@ impl NextToolStats {
         Self(Mutex::new(counts))
     }
 
-    /// Records a successful call. Returns the tools that followed this one so far, most frequent first.
-    pub(crate) fn record(
-        &self,
-        caller: &CallerId,
-        session: Option<&str>,
-        tool: &str,
-        good: bool,
-    ) -> NextTools {
-        let mut counts = self.0.lock();
-        if good {
-            counts.record((caller.clone(), session.unwrap_or_default().into()), tool);
-        }
-        let mut next: NextTools = counts
-            .counts
-            .get(tool)
-            .into_iter()
-            .flatten()
-            .map(|(tool, count)| (tool.to_string(), *count))
-            .collect();
-        next.sort_by(|(a, one), (b, other)| other.cmp(one).then_with(|| a.cmp(b)));
-        next
+    /// Records a successful call.
+    pub(crate) fn record(&self, caller: &CallerId, session: Option<&str>, tool: &str) {
+        self.0.lock().record((caller.clone(), session.unwrap_or_default().into()), tool);
+    }
+
+    /// Returns the tools that this caller used after this one often enough, most frequent first.
+    pub(crate) fn often(&self, caller: &CallerId, tool: &str) -> NextTools {
+        let counts = self.0.lock();
+        let Some(next_tools) = counts.counts.get(caller, tool) else {
+            return NextTools::default();
+        };
+        let often = next_tools.iter().filter(|(_, count)| **count >= MIN_OBSERVATIONS);
+        let mut often: Vec<_> = often.map(|(tool, count)| (tool.to_string(), *count)).collect();
+        often.sort_by(|(a, one), (b, other)| other.cmp(one).then_with(|| a.cmp(b)));
+        NextTools { often, total: next_tools.values().sum() }
     }
 }
 
 #[test]
-fn counts_next_tools_per_session() {
-    let (next_tools, ann) = (NextToolStats::default(), "ann".parse().unwrap());
-    for (session, tool) in
-        [("1", "find"), ("2", "find"), ("1", "pay"), ("2", "look"), ("3", "find"), ("3", "pay")]
-    {
-        next_tools.record(&ann, Some(session), tool, true);
+fn counts_next_tools_per_caller_and_session() {
+    let callers = ["ann", "bob"].map(|id| id.parse::<CallerId>().unwrap());
+    let (next_tools, [ann, bob]) = (NextToolStats::default(), &callers);
+    let often = |tools: &[(&str, u64)], total| NextTools {
+        often: tools.iter().map(|(tool, count)| ((*tool).to_owned(), *count)).collect(),
+        total,
+    };
+    for session in 0..9 {
+        let session = session.to_string();
+        let next = match session.as_str() {
+            "0" | "1" | "2" | "3" => "look",
+            _ => "pay",
+        };
+        next_tools.record(ann, Some(&session), "find");
+        next_tools.record(ann, Some(&session), next);
     }
-    assert_eq!(
-        next_tools.record(&ann, Some("9"), "find", false),
-        [("pay".to_owned(), 2), ("look".to_owned(), 1)]
-    );
+    assert_eq!(next_tools.often(ann, "find"), often(&[("pay", 5)], 9));
+    assert_eq!(next_tools.often(bob, "find"), often(&[], 0), "of another caller");
+    next_tools.record(ann, Some("9"), "find");
+    next_tools.record(ann, Some("9"), "look");
+    assert_eq!(next_tools.often(ann, "find"), often(&[("look", 5), ("pay", 5)], 10));
 }
 
 #[test]
 fn loads_history() {
     let mut history = ToolHistory::default();
-    history.followers.entry("find".to_owned()).or_default().insert("pay".to_owned(), 4);
+    let pair = ("ann".to_owned(), "find".to_owned());
+    history.followers.entry(pair).or_default().insert("pay".to_owned(), 4);
     let key = |session: &str| toolgate_audit::SessionKey {
         caller: "ann".to_owned(),
         session: Some(session.to_owned()),
     };
     history.last.insert(key("1"), "find".to_owned());
     let (next_tools, ann) = (NextToolStats::from_history(&history), "ann".parse().unwrap());
-    assert_eq!(next_tools.record(&ann, Some("1"), "pay", true), []);
+    next_tools.record(&ann, Some("1"), "pay");
+    assert_eq!(next_tools.often(&ann, "pay"), NextTools::default());
     assert_eq!(
-        next_tools.record(&ann, Some("2"), "find", true),
-        [("pay".to_owned(), 5)],
+        next_tools.often(&ann, "find"),
+        NextTools { often: vec![("pay".to_owned(), 5)], total: 5 },
         "the session went on"
     );
     let stats = ToolStats::from_record(ToolTotals { calls: 10, good: 9, micros: 50 });

@@ -18,11 +18,11 @@ use built::testkit;
 use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_runtime::{CallOrigin, CallRequest, Runtime};
+use toolgate_runtime::{Operation, Runtime};
 use toolgate_types::server::{OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport};
 use toolgate_types::{Caller, ConfigString, HumanDuration, ServerSpec, ToolLimits, ToolSettings};
+use toolgate_upstream::RawJson;
 use toolgate_upstream::process::shim;
-use toolgate_upstream::{RawJson, TraceContext};
 
 /// Only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ async fn servers_come_and_go() {
     let work = async {
         let caller = Caller { id: "ann".parse().unwrap(), permissions: vec!["*:*".parse().unwrap()] };
         let arguments = json!({ "message": "x", "fault": "late", "after": LATE_MS });
-        let call = runtime.call(&caller, request("goes__echo", &arguments));
+        let call = runtime.execute(&caller, request("goes__echo", &arguments));
         let replace = async {
             // The call is running when its server is removed from the configuration.
             tokio::time::sleep(Duration::from_millis(LATE_MS / 3)).await;
@@ -77,9 +77,9 @@ async fn servers_come_and_go() {
         let names: Vec<_> = runtime.servers().into_iter().map(|status| status.name).collect();
         assert_eq!(names, ["comes", "stays"]);
 
-        let called = runtime.call(&caller, request("comes__echo", &json!({ "message": "hello" }))).await;
+        let called = runtime.execute(&caller, request("comes__echo", &json!({ "message": "hello" }))).await;
         assert!(called.reply.unwrap().as_str().contains("hello"));
-        let gone = runtime.call(&caller, request("goes__echo", &json!({ "message": "hello" }))).await;
+        let gone = runtime.execute(&caller, request("goes__echo", &json!({ "message": "hello" }))).await;
         assert!(gone.result.error.is_some());
 
         // A changed configuration restarts the server.
@@ -107,14 +107,8 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-fn request(tool: &str, arguments: &serde_json::Value) -> CallRequest {
-    CallRequest {
-        name: tool.to_owned(),
-        arguments: RawJson::from_value(arguments).into(),
-        trace: TraceContext::generate(),
-        origin: CallOrigin::default(),
-        full_result: false,
-    }
+fn request(tool: &str, arguments: &serde_json::Value) -> Operation {
+    Operation::tool(tool.to_owned(), RawJson::from_value(arguments))
 }
 
 /// Environment variable that marks the processes of this run.

@@ -7,6 +7,7 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -14,11 +15,11 @@ use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
 use serde_json::value::RawValue;
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_runtime::{CallOrigin, CallRequest, Runtime};
+use toolgate_runtime::{Operation, Runtime};
 use toolgate_types::tool::{ContractLevel, ScriptSpec};
 use toolgate_types::{CallLimits, Caller, ConfigString, HumanDuration, ToolDefinition, ToolLimits};
+use toolgate_upstream::RawJson;
 use toolgate_upstream::process::shim;
-use toolgate_upstream::{RawJson, TraceContext};
 
 /// Only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -124,7 +125,7 @@ fn tool(name: &str, file: PathBuf) -> ToolDefinition {
 
 fn setup(own: Vec<ToolDefinition>) -> RuntimeSetup {
     RuntimeSetup {
-        own,
+        own: own.into_iter().map(Arc::new).collect(),
         limits: CallLimits {
             max_concurrent: NonZeroU32::new(16).expect("not zero"),
             default_timeout: HumanDuration::from_secs(60),
@@ -137,14 +138,11 @@ fn setup(own: Vec<ToolDefinition>) -> RuntimeSetup {
 async fn call(runtime: &Runtime, name: &str) -> String {
     let caller =
         Caller { id: "ann".parse().expect("an id"), permissions: vec!["*:*".parse().expect("a pattern")] };
-    let request = CallRequest {
-        name: name.to_owned(),
-        arguments: RawJson::from_value(&json!({ "text": "hello" })).into(),
-        trace: TraceContext::generate(),
-        origin: CallOrigin::default(),
+    let request = Operation {
         full_result: true,
+        ..Operation::tool(name.to_owned(), RawJson::from_value(&json!({ "text": "hello" })))
     };
-    let called = runtime.call(&caller, request).await;
+    let called = runtime.execute(&caller, request).await;
     assert!(called.result.error.is_none(), "{:?}", called.result.error);
     called.reply.expect("a reply").as_str().to_owned()
 }

@@ -116,6 +116,7 @@ impl ToolServer {
                     self.answer(&mut exchange);
                     session.respond(exchange);
                 }
+                LinkRequest::Handled => {}
             }
         }
         session.end().await;
@@ -171,14 +172,14 @@ impl ToolServer {
             None => {}
             Some(ServiceCall::Discover) => {
                 let info = self.describe();
-                exchange.answer(async { Ok(info.discover_result()) });
+                exchange.answer(Box::pin(async { Ok(info.discover_result()) }));
             }
             Some(ServiceCall::Subscribe(call)) => {
                 let message = format!("there is no resource `{}`", call.uri());
-                exchange.answer(async { Err(RpcError::new(RpcError::INVALID_PARAMS, message)) });
+                exchange.answer(Box::pin(async { Err(RpcError::new(RpcError::INVALID_PARAMS, message)) }));
             }
             Some(ServiceCall::Request(request)) => {
-                exchange.answer(answer_request(Arc::clone(&self.tools), request));
+                exchange.answer(Box::pin(answer_request(Arc::clone(&self.tools), request)));
             }
         }
     }

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
 use crate::entry::ToolEntry;
-use crate::lexical::LexicalIndex;
+use crate::lexical::{LexicalIndex, WeightedTerms};
 use crate::masks::mask_query;
 use crate::model::Embedding;
 use crate::values::remove_quotations;
@@ -54,7 +54,24 @@ struct IndexSlot {
     order: u64,
     /// Embedding of the entry; `None` if the model knows none of its words.
     embedding: Option<Embedding>,
-    examples: Vec<Embedding>,
+    examples: Box<[Embedding]>,
+}
+
+/// An entry with everything that is computed from its texts. Computing it is nearly all the work of adding it.
+pub struct PreparedEntry {
+    entry: ToolEntry,
+    terms: WeightedTerms,
+    embedding: Option<Embedding>,
+    examples: Box<[Embedding]>,
+}
+
+impl From<ToolEntry> for PreparedEntry {
+    fn from(entry: ToolEntry) -> Self {
+        let examples = entry.examples.iter().take(MAX_EXAMPLES);
+        let examples = examples.filter_map(|example| Embedding::embed(&mask_query(example))).collect();
+        let (terms, embedding) = (WeightedTerms::of(&entry), embed_entry(&entry));
+        Self { entry, terms, embedding, examples }
+    }
 }
 
 /// An entry with its score, ordered as in the results.
@@ -102,20 +119,22 @@ impl ToolIndex {
 
     /// Adds an entry, replacing the one with the same name.
     pub fn put(&mut self, entry: ToolEntry) {
+        self.put_prepared(entry.into());
+    }
+
+    /// Adds a prepared entry, replacing the one with the same name.
+    pub fn put_prepared(&mut self, PreparedEntry { entry, terms, embedding, examples }: PreparedEntry) {
         let order = self.remove_ordered(&entry.name).unwrap_or(self.inserted);
         self.inserted += 1;
         let at = self.free.pop().unwrap_or(self.slots.len());
         if at == self.slots.len() {
             self.slots.push(None);
         }
-        self.lexical.put(at, &entry);
+        self.lexical.put(at, terms);
         for name in folded_names(&entry.name) {
             self.folded.entry(name).or_default().push(at);
         }
         self.names.insert(entry.name.clone(), at);
-        let embedding = embed_entry(&entry);
-        let examples = entry.examples.iter().take(MAX_EXAMPLES);
-        let examples = examples.filter_map(|example| Embedding::embed(&mask_query(example))).collect();
         self.slots[at] = Some(IndexSlot { entry, order, embedding, examples });
     }
 

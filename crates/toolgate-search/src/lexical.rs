@@ -4,6 +4,7 @@
 //! built from scratch.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -31,16 +32,32 @@ const MAX_WORDS: usize = 2_000;
 /// An inverted index of words to entries.
 #[derive(Debug, Default)]
 pub(crate) struct LexicalIndex {
-    postings: HashMap<Box<str>, Vec<Posting>>,
+    /// Numbers of the terms, so that an entry holds a number per term and not its text.
+    numbers: HashMap<Arc<str>, u32>,
+    /// By number of the term; empty for free numbers.
+    terms: Vec<TermPostings>,
+    free: Vec<u32>,
     /// By slot; empty for free slots.
     documents: Vec<DocumentTerms>,
     count: usize,
     total_length: f64,
 }
 
+#[derive(Debug)]
+struct TermPostings {
+    term: Arc<str>,
+    postings: Vec<Posting>,
+}
+
+/// The terms of an entry, with their weights.
+pub(crate) struct WeightedTerms {
+    weights: HashMap<String, f32>,
+    length: f32,
+}
+
 #[derive(Debug, Default)]
 struct DocumentTerms {
-    terms: Vec<Box<str>>,
+    terms: Box<[u32]>,
     length: f32,
 }
 
@@ -62,9 +79,9 @@ fn visit_parameter_texts(parameters: &[ToolParameter], add: &mut impl FnMut(&str
     }
 }
 
-impl LexicalIndex {
-    /// Adds an entry to a free slot.
-    pub(crate) fn put(&mut self, slot: usize, entry: &ToolEntry) {
+impl WeightedTerms {
+    /// Splits the texts of an entry.
+    pub(crate) fn of(entry: &ToolEntry) -> Self {
         let mut weights: HashMap<String, f32> = HashMap::new();
         let mut length = 0.0;
         let mut add = |text: &str, weight: f32| {
@@ -79,33 +96,66 @@ impl LexicalIndex {
         add(&entry.description, DESCRIPTION_WEIGHT);
         entry.examples.iter().for_each(|example| add(example, EXAMPLE_WEIGHT));
         visit_parameter_texts(&entry.parameters, &mut |text| add(text, PARAMETER_WEIGHT));
-        let mut document = DocumentTerms { terms: Vec::with_capacity(weights.len()), length };
+        Self { weights, length }
+    }
+}
+
+impl LexicalIndex {
+    /// Adds an entry to a free slot.
+    pub(crate) fn put(&mut self, slot: usize, WeightedTerms { weights, length }: WeightedTerms) {
         let at = u32::try_from(slot).expect("there are fewer tools than that");
+        let mut numbers = Vec::with_capacity(weights.len());
         for (term, weight) in weights {
-            let term = term.into_boxed_str();
-            self.postings.entry(term.clone()).or_default().push(Posting { slot: at, weight });
-            document.terms.push(term);
+            let number = self.number(&term);
+            self.terms[number as usize].postings.push(Posting { slot: at, weight });
+            numbers.push(number);
         }
         if self.documents.len() <= slot {
             self.documents.resize_with(slot + 1, DocumentTerms::default);
         }
-        self.documents[slot] = document;
+        self.documents[slot] = DocumentTerms { terms: numbers.into(), length };
         self.count += 1;
         self.total_length += f64::from(length);
+    }
+
+    /// Returns the number of a term. A new term gets one.
+    fn number(&mut self, term: &str) -> u32 {
+        if let Some(number) = self.numbers.get(term) {
+            return *number;
+        }
+        let term: Arc<str> = term.into();
+        let postings = TermPostings { term: Arc::clone(&term), postings: Vec::new() };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.terms[number as usize] = postings;
+                number
+            }
+            None => {
+                self.terms.push(postings);
+                u32::try_from(self.terms.len() - 1).expect("there are fewer words than that")
+            }
+        };
+        self.numbers.insert(term, number);
+        number
     }
 
     /// Removes the entry of a slot.
     pub(crate) fn remove(&mut self, slot: usize) {
         let document = std::mem::take(&mut self.documents[slot]);
-        for term in document.terms {
-            let postings = self.postings.get_mut(&term).expect("a term of an entry has postings");
+        for number in document.terms {
+            let TermPostings { term, postings } = &mut self.terms[number as usize];
             postings.retain(|posting| posting.slot as usize != slot);
             if postings.is_empty() {
-                self.postings.remove(&term);
+                self.numbers.remove(term);
+                self.free.push(number);
             }
         }
         self.count -= 1;
         self.total_length -= f64::from(document.length);
+    }
+
+    fn postings(&self, term: &str) -> &[Posting] {
+        self.numbers.get(term).map_or(&[], |number| &self.terms[*number as usize].postings)
     }
 
     /// Returns the coverage of the query by each slot: its BM25 score divided by the best possible score. Unknown words
@@ -119,7 +169,7 @@ impl LexicalIndex {
         let average = (self.total_length / self.count.max(1) as f64) as f32;
         let mut best = EXTRA_QUERY_WORDS * self.inverse_document_frequency(0) * (SATURATION + 1.0);
         for term in &wanted {
-            let postings = self.postings.get(term.as_str()).map(Vec::as_slice).unwrap_or_default();
+            let postings = self.postings(term);
             let inverse_document_frequency = self.inverse_document_frequency(postings.len());
             best += inverse_document_frequency * (SATURATION + 1.0);
             for Posting { slot, weight } in postings {

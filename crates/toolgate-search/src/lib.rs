@@ -21,4 +21,4 @@ mod words;
 pub use arguments::ExtractedArguments;
 pub use choice::{ChoiceDecision, ToolChoice};
 pub use entry::{ToolEntry, ToolParameter, ValueKind};
-pub use index::{SearchHit, ToolIndex};
+pub use index::{PreparedEntry, SearchHit, ToolIndex};

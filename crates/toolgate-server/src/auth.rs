@@ -1,20 +1,22 @@
 //! Authentication: finds the caller of a request, for every front end.
 //!
 //! The host check comes first, so that a web page cannot reach the gateway under a name of its own (DNS rebinding).
-//! Then comes the credential: an API key, a token of an issuer, or a client certificate. Invariant: keys are compared
-//! as hashes, always all of them, in a time that does not depend on the match; guessing keys is rate limited.
+//! Then comes the credential: an API key, a token of an issuer, or a client certificate. Invariant: keys are looked up by
+//! their hash, in a time that depends neither on the match nor on the number of keys; wrong keys are rate limited, right
+//! ones are not.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hyper::StatusCode;
-use hyper::header::{self, HeaderMap, HeaderName};
-use hyper::http::request::Parts;
-use hyper::http::uri::Authority;
+use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderName};
+use http::request::Parts;
+use http::uri::Authority;
 use tokio::time::Instant;
+use toolgate_runtime::window_limit::WindowLimit;
 use toolgate_types::serve::{AnonymousAccess, CertificateMatch, HostName};
-use toolgate_types::tool::Permission;
+use toolgate_types::tool::{Permission, RateLimit};
 use toolgate_types::{Caller, CallerId, ErrorCode, KeyHash, ServeConfig};
 
 use crate::keys::KeyStore;
@@ -29,8 +31,9 @@ mod jwks;
 mod jwt;
 mod lifetime;
 mod managed;
+mod message_quota;
 pub(crate) mod protected_resource;
-mod quota;
+mod proxies;
 
 pub(crate) use authenticated::Authenticated;
 use failures::KeyFailures;
@@ -38,11 +41,13 @@ pub use jwks::JwksError;
 use jwt::{TokenError, TokenIdentity, TokenVerifier};
 pub(crate) use lifetime::CredentialLifetime;
 use managed::{CallerTable, ManagedCallers};
-use quota::RequestQuota;
+pub(crate) use message_quota::MessageQuota;
+pub(crate) use proxies::TrustedProxies;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// Headers added by proxies. A request with one of them does not come from the local user.
-const FORWARDED: [HeaderName; 2] = [header::FORWARDED, HeaderName::from_static("x-forwarded-for")];
+
+/// Callers, and addresses, whose requests are counted.
+const MAX_QUOTA_KEYS: usize = 100_000;
 
 /// All callers, with their credentials.
 #[derive(Debug, Clone, Default)]
@@ -64,7 +69,7 @@ pub struct CallerDirectory {
 /// Authenticates requests.
 pub(crate) struct Authenticator {
     callers: HashMap<CallerId, Arc<Caller>>,
-    keys: Vec<(KeyHash, Arc<Caller>)>,
+    keys: HashMap<KeyHash, Arc<Caller>>,
     managed: Option<ManagedCallers>,
     policy_callers: Vec<String>,
     descriptions: BTreeMap<CallerId, String>,
@@ -76,8 +81,9 @@ pub(crate) struct Authenticator {
     owner: Arc<Caller>,
     hosts: Vec<HostName>,
     failures: KeyFailures,
-    address_quota: Option<RequestQuota<IpAddr>>,
-    caller_quota: Option<RequestQuota<CallerId>>,
+    pub(crate) proxies: TrustedProxies,
+    address_quota: Option<WindowLimit<IpAddr>>,
+    caller_quota: Option<WindowLimit<CallerId>>,
     /// Public URL of the gateway, if configured.
     url: Option<String>,
 }
@@ -103,8 +109,9 @@ impl Authenticator {
             owner,
             hosts: config.hosts.clone(),
             failures: KeyFailures::default(),
-            address_quota: config.requests_per_address.map(RequestQuota::new),
-            caller_quota: config.requests_per_caller.map(RequestQuota::new),
+            proxies: TrustedProxies::new(&config.trusted_proxies),
+            address_quota: config.requests_per_address.map(quota),
+            caller_quota: config.requests_per_caller.map(quota),
             url: config.url.clone(),
             managed: directory.key_store.map(ManagedCallers::new),
             policy_callers: directory.policy_callers,
@@ -122,15 +129,20 @@ impl Authenticator {
         self.managed.as_ref().map(|managed| managed.table(&self.callers, now)).unwrap_or_default()
     }
 
+    /// Returns true if two callers count as one for approvals.
+    pub(crate) fn have_same_origin(&self, one: &CallerId, other: &CallerId) -> bool {
+        self.managed_callers(Instant::now()).have_same_origin(one, other)
+    }
+
     pub(crate) fn caller(&self, id: &str) -> Option<Arc<Caller>> {
         let named = id.parse().ok().and_then(|id: CallerId| self.callers.get(&id).map(Arc::clone));
         named.or_else(|| self.managed_callers(Instant::now()).find(id).map(|(_, caller)| Arc::clone(caller)))
     }
 
     /// Checks the request quota of a client address.
-    pub(crate) fn check_address_quota(&self, peer: IpAddr) -> Result<(), HttpError> {
+    pub(crate) fn check_address_quota(&self, client: IpAddr) -> Result<(), HttpError> {
         let Some(quota) = &self.address_quota else { return Ok(()) };
-        let taken = quota.take(client_key(peer), Instant::now());
+        let taken = quota.take(client_key(client), 1, Instant::now());
         taken.map_err(|wait| rate_limited("too many requests from this address", wait))
     }
 
@@ -144,7 +156,7 @@ impl Authenticator {
         let now = Instant::now();
         let (caller, lifetime) = self.identify(parts, ends, certificate, now).await?;
         if let Some(quota) = &self.caller_quota {
-            let taken = quota.take(caller.id.clone(), now);
+            let taken = quota.take(caller.id.clone(), 1, now);
             taken.map_err(|wait| rate_limited("too many requests by this caller", wait))?;
         }
         Ok((caller, lifetime))
@@ -159,37 +171,27 @@ impl Authenticator {
     ) -> Result<(Arc<Caller>, CredentialLifetime), HttpError> {
         let Some(PresentedKey { key, bearer }) = presented_key(&parts.headers)? else {
             let by_certificate = certificate.and_then(|certificate| self.caller_by_certificate(certificate));
-            let caller = by_certificate.or_else(|| self.anonymous_caller(&parts.headers, ends.peer));
+            let caller = by_certificate.or_else(|| self.anonymous_caller(&parts.headers, ends));
             let caller = caller.ok_or_else(|| unauthenticated("authentication is required"))?;
             return Ok((caller, CredentialLifetime::Permanent));
         };
-        let slow_down = |wait| rate_limited("too many wrong keys from this address", wait);
-        // A client that guesses gets no answer for a while, not even for a right guess.
-        if let Some(wait) = self.failures.lockout(ends.peer, now) {
-            return Err(slow_down(wait));
-        }
         let hash = KeyHash::of(key);
-        // Compare all keys, so that the time does not depend on the match.
-        let mut found = None;
-        let managed = self.managed_callers(now);
-        let fixed = self.keys.iter().map(|(key, caller)| (key, caller, CredentialLifetime::Permanent));
-        let managed = managed.keys().map(|(key, caller)| (key, caller, CredentialLifetime::ManagedKey(*key)));
-        for (known, caller, lifetime) in fixed.chain(managed) {
-            if *known == hash {
-                found = Some((Arc::clone(caller), lifetime));
-            }
+        // The tables have a secret hash function and compare in constant time, so the time of a lookup does not
+        // reveal the similarity of a wrong key to a right one.
+        if let Some(caller) = self.keys.get(&hash) {
+            return Ok((Arc::clone(caller), CredentialLifetime::Permanent));
         }
-        if let Some(found) = found {
-            return Ok(found);
+        if let Some(caller) = self.managed_callers(now).find_by_key(&hash) {
+            return Ok((Arc::clone(caller), CredentialLifetime::ManagedKey(hash)));
         }
         // Checked after the keys and not counted as a guess: signatures cannot be guessed, and expired tokens are
         // normal.
         if bearer && !self.tokens.is_empty() && jwt::looks_like_jwt(key) {
-            return Box::pin(self.authenticate_token(key, ends.peer, now)).await;
+            return Box::pin(self.authenticate_token(key, ends.client, now)).await;
         }
-        tracing::warn!(peer = %ends.peer, "request with an unknown API key");
-        match self.failures.record(ends.peer, hash.fingerprint(), now) {
-            Some(wait) => Err(slow_down(wait)),
+        tracing::warn!(client = %ends.client, "request with an unknown API key");
+        match self.failures.record(ends.client, now) {
+            Some(wait) => Err(rate_limited("too many wrong keys from this address", wait)),
             None => Err(unauthenticated("the API key is unknown")),
         }
     }
@@ -198,13 +200,13 @@ impl Authenticator {
     async fn authenticate_token(
         &self,
         token: &str,
-        peer: IpAddr,
+        client: IpAddr,
         now: Instant,
     ) -> Result<(Arc<Caller>, CredentialLifetime), HttpError> {
         let TokenIdentity { id, permissions, valid_for } =
             self.tokens.verify(token, now).await.map_err(|rejected| match rejected {
                 TokenError::Invalid(reason) => {
-                    tracing::warn!(%peer, "token rejected: {reason}");
+                    tracing::warn!(%client, "token rejected: {reason}");
                     invalid_token(reason)
                 }
                 TokenError::KeysUnavailable => {
@@ -225,11 +227,19 @@ impl Authenticator {
     }
 
     /// The anonymous caller, if the configuration grants it anything. By default it is limited to direct requests from
-    /// this machine.
-    fn anonymous_caller(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Arc<Caller>> {
-        let is_local = || peer.is_loopback() && FORWARDED.iter().all(|name| !headers.contains_key(name));
-        let allowed = self.anonymous_access == AnonymousAccess::Everywhere || is_local();
-        self.anonymous.as_ref().filter(|_| allowed).map(Arc::clone)
+    /// this machine. A request that passed a proxy is from another machine, and a browser may make one for a page of
+    /// another origin.
+    fn anonymous_caller(&self, headers: &HeaderMap, ends: ConnectionEnds) -> Option<Arc<Caller>> {
+        let is_trusted = self.proxies.contains(ends.peer);
+        let is_allowed = !proxies::is_cross_site(headers)
+            && match self.anonymous_access {
+                // Not even without a header: a proxy may have been told not to add one.
+                AnonymousAccess::Loopback => {
+                    ends.peer.is_loopback() && !is_trusted && !proxies::has_proxy_header(headers)
+                }
+                AnonymousAccess::Everywhere => is_trusted || !proxies::has_proxy_header(headers),
+            };
+        self.anonymous.as_ref().filter(|_| is_allowed).map(Arc::clone)
     }
 
     /// Checks that the request is for a host name of this gateway, and that its `Origin`, if any, is the same host.
@@ -264,6 +274,11 @@ impl Authenticator {
         let named = |known: &HostName| known.as_str().eq_ignore_ascii_case(host);
         (host.eq_ignore_ascii_case("localhost") && local.is_loopback()) || self.hosts.iter().any(named)
     }
+}
+
+/// Limits the requests of many callers or addresses.
+fn quota<K: Eq + std::hash::Hash>(limit: RateLimit) -> WindowLimit<K> {
+    WindowLimit::new(limit, MAX_QUOTA_KEYS)
 }
 
 /// Checks that a caller has a permission.

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
+use http::header::{self, HeaderMap};
 use http_body_util::BodyExt as _;
-use hyper::StatusCode;
-use hyper::header::{self, HeaderMap};
 use tokio::time::{Instant, timeout_at};
 use toolgate_json::RawJson;
 use toolgate_json::scan::{ScanError, ScanLimits};
@@ -38,7 +38,7 @@ fn too_large(limit: usize) -> HttpError {
 /// Reads a request body as raw bytes. Requires the JSON content type.
 pub(crate) async fn read_bytes(
     headers: &HeaderMap,
-    mut body: impl hyper::body::Body<Data = Bytes> + Unpin,
+    mut body: impl http_body::Body<Data = Bytes> + Unpin,
     limit: usize,
 ) -> Result<Bytes, HttpError> {
     if !is_json(headers) {
@@ -82,11 +82,11 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
 
     use super::*;
+    use crate::response::ResponseBody;
 
-    async fn status(kind: &str, body: Body) -> Option<u16> {
+    async fn status(kind: &str, body: impl http_body::Body<Data = Bytes> + Unpin) -> Option<u16> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
         let scanned = read_bytes(&headers, body, 20).await.and_then(|bytes| scan(bytes, 20));
@@ -95,27 +95,27 @@ mod tests {
 
     #[tokio::test]
     async fn accepts_only_valid_json_within_the_limit() {
-        assert_eq!(status("application/json; charset=utf-8", Body::from("{}")).await, None);
-        assert_eq!(status("text/plain", Body::from("{}")).await, Some(415));
-        assert_eq!(status("application/json", Body::from("[0,0,0,0,0,0,0,0,0,0]")).await, Some(413));
+        assert_eq!(status("application/json; charset=utf-8", ResponseBody::from("{}")).await, None);
+        assert_eq!(status("text/plain", ResponseBody::from("{}")).await, Some(415));
+        assert_eq!(status("application/json", ResponseBody::from("[0,0,0,0,0,0,0,0,0,0]")).await, Some(413));
         for bad in ["", "{", "nope", r#"{"a":1,"a":2}"#, "1e400", "NaN", r#""\ud800""#] {
-            assert_eq!(status("application/json", Body::from(bad)).await, Some(400), "{bad}");
+            assert_eq!(status("application/json", ResponseBody::from(bad)).await, Some(400), "{bad}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn times_out_when_the_body_stalls() {
         struct Never;
-        impl hyper::body::Body for Never {
+        impl http_body::Body for Never {
             type Data = bytes::Bytes;
             type Error = std::convert::Infallible;
             fn poll_frame(
                 self: std::pin::Pin<&mut Self>,
                 _: &mut std::task::Context<'_>,
-            ) -> std::task::Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, Self::Error>>> {
+            ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
                 std::task::Poll::Pending
             }
         }
-        assert_eq!(status("application/json", Body::new(Never)).await, Some(408));
+        assert_eq!(status("application/json", Never).await, Some(408));
     }
 }

@@ -7,17 +7,16 @@
 
 use std::sync::Arc;
 
-use axum::response::Response;
 use bytes::Bytes;
-use hyper::body::Body;
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::http::request::Parts;
-use hyper::{Request, StatusCode};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Request, StatusCode};
+use http_body::Body;
 use toolgate_mcp::TraceContext;
 
 use crate::auth::{Authenticated, HttpError};
 use crate::listener::ConnectionSource;
-use crate::response::{self, CORRELATION_ID, TRACEPARENT};
+use crate::response::{self, CORRELATION_ID, Response, TRACEPARENT};
 use crate::route::{AdmittedRequest, BodyLimit, Handler};
 use crate::routes::ROUTES;
 use crate::{Gateway, body, mcp};
@@ -39,8 +38,9 @@ impl RequestHandler {
         let trace = trace_of(&parts.headers);
         let authenticator = &self.gateway.authenticator;
         // A 401 names the metadata of the protected resource in `WWW-Authenticate`.
-        let challenge_target = authenticator.challenge_target(&parts, &self.source);
-        let result = self.route(parts, body, &trace).await;
+        let source = authenticator.proxies.request_source(&self.source, &parts.headers);
+        let challenge_target = authenticator.challenge_target(&parts, &source);
+        let result = self.route(parts, body, &source, &trace).await;
         let mut response = result.unwrap_or_else(|error| error.render(&trace));
         if let Some(challenge_target) = challenge_target {
             authenticator.extend_challenge(&mut response, &challenge_target);
@@ -56,15 +56,15 @@ impl RequestHandler {
         &self,
         parts: Parts,
         body: impl Body<Data = Bytes> + Unpin,
+        source: &ConnectionSource,
         trace: &TraceContext,
     ) -> Result<Response, HttpError> {
         let gateway = &self.gateway;
         // Before anything else: a flood of requests must cost as little as possible.
-        self.check_address_and_host(&parts)?;
+        self.check_address_and_host(&parts, source)?;
         check_encoding(&parts.headers)?;
         let (route, parameter) = ROUTES.find(&parts.method, &parts.uri)?;
-        let auth =
-            Authenticated::find(&gateway.authenticator, route.need, &parts, &self.source, trace).await?;
+        let auth = Authenticated::find(&gateway.authenticator, route.need, &parts, source, trace).await?;
         let access = route.need.check(gateway, &auth, &parts, parameter)?;
         // Last, so that only permitted callers can make the gateway hold a body.
         let body = match route.body_limit {
@@ -74,7 +74,7 @@ impl RequestHandler {
         match &route.handler {
             Handler::Mcp => mcp::handle(gateway, &auth, &parts, parameter, body).await,
             Handler::Function(handle) => {
-                let (gateway, source) = (Arc::clone(gateway), self.source.clone());
+                let (gateway, source) = (Arc::clone(gateway), source.clone());
                 let parameter = route.parameter().zip(parameter.map(str::to_owned));
                 handle(AdmittedRequest { gateway, auth, access, source, parts, parameter, body }).await
             }
@@ -83,9 +83,9 @@ impl RequestHandler {
 
     /// Checks the quota of the client address, and that the request is for this gateway and not from a page of another
     /// origin. Browsers cannot open Unix sockets, so this is for the network only.
-    fn check_address_and_host(&self, parts: &Parts) -> Result<(), HttpError> {
-        let ConnectionSource::Network(ends, _) = &self.source else { return Ok(()) };
-        self.gateway.authenticator.check_address_quota(ends.peer)?;
+    fn check_address_and_host(&self, parts: &Parts, source: &ConnectionSource) -> Result<(), HttpError> {
+        let ConnectionSource::Network(ends, _) = source else { return Ok(()) };
+        self.gateway.authenticator.check_address_quota(ends.client)?;
         self.gateway.authenticator.check_host(parts, *ends)
     }
 }

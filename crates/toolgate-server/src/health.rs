@@ -2,17 +2,18 @@
 
 use std::fmt::Write as _;
 
-use axum::body::Body;
-use axum::response::Response;
-use hyper::StatusCode;
-use hyper::header::{self, HeaderValue};
+use http::StatusCode;
+use http::header::{self, HeaderValue};
 use serde_json::{Value as Json, json};
 use toolgate_runtime::runtime::ServerStatus;
 
 use crate::auth::HttpError;
 use crate::lifecycle::Phase;
-use crate::response;
+use crate::response::{self, Response, ResponseBody};
 use crate::route::{Access, AdmittedRequest};
+
+/// State of a server that is being connected.
+const CONNECTING: &str = "connecting";
 
 pub(crate) async fn alive(_: AdmittedRequest) -> Result<Response, HttpError> {
     Ok(response::json(&json!({ "status": "ok" })))
@@ -23,7 +24,9 @@ pub(crate) async fn alive(_: AdmittedRequest) -> Result<Response, HttpError> {
 pub(crate) async fn ready(request: AdmittedRequest) -> Result<Response, HttpError> {
     let gateway = &request.gateway;
     let servers = gateway.runtime.servers();
-    let down: Vec<_> = servers.iter().filter(|server| server.reason.is_some()).collect();
+    // A server that is being connected cannot be used yet, or not any more.
+    let is_down = |server: &&ServerStatus| server.reason.is_some() || server.state == CONNECTING;
+    let down: Vec<_> = servers.iter().filter(is_down).collect();
     let all_down = !servers.is_empty() && down.len() == servers.len();
     let log_available = gateway.runtime.log().is_none_or(toolgate_audit::ExecutionLog::is_available);
     let reason = match gateway.lifecycle.phase() {
@@ -45,7 +48,8 @@ pub(crate) async fn ready(request: AdmittedRequest) -> Result<Response, HttpErro
     }
     if request.access == Access::Full {
         let entry = |server: &&ServerStatus| -> Json {
-            json!({ "name": server.name, "reason": server.reason, "nextTryInMs": server.retry_in_ms })
+            let reason = server.reason.as_deref().unwrap_or("it is being connected");
+            json!({ "name": server.name, "reason": reason, "nextTryInMs": server.retry_in_ms })
         };
         document["unavailable"] = down.iter().map(entry).collect();
     }
@@ -57,6 +61,9 @@ pub(crate) async fn ready(request: AdmittedRequest) -> Result<Response, HttpErro
 pub(crate) async fn metrics(request: AdmittedRequest) -> Result<Response, HttpError> {
     let gateway = &request.gateway;
     let mut text = gateway.runtime.metrics().render();
+    if let Some(log) = gateway.runtime.log() {
+        log.render_metrics(&mut text);
+    }
     let ready = gateway.runtime.servers().iter().filter(|server| server.state == "ready").count();
     for (name, help, value) in [
         ("toolgate_calls_running", "Calls running now.", gateway.lifecycle.calls()),
@@ -65,7 +72,7 @@ pub(crate) async fn metrics(request: AdmittedRequest) -> Result<Response, HttpEr
     ] {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
     }
-    let mut response = Response::new(Body::from(text));
+    let mut response = Response::new(ResponseBody::from(text));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)

@@ -4,7 +4,7 @@
 //! can write the file; it is replaced atomically, and is on disk before the key is shown.
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -13,11 +13,15 @@ use std::time::SystemTime;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Deserializer, Serialize, de};
+use toolgate_state::{FileAccess, StateDir};
 use toolgate_types::caller::PermissionPattern;
 use toolgate_types::{Caller, CallerId, KeyHash, Secret};
 
 /// Environment variable with the owner's key.
 pub const KEY_VARIABLE: &str = "TOOLGATE_API_KEY";
+/// Name of the file, and its maximum size.
+const KEY_FILE: &str = "keys.json";
+const MAX_KEY_FILE: u64 = 16 << 20;
 /// Random bytes in a generated key.
 const KEY_BYTES: usize = 32;
 /// Callers in the file.
@@ -49,6 +53,14 @@ pub enum KeyError {
 }
 
 impl KeyError {
+    /// Returns the message with its cause, for log lines.
+    pub fn with_cause(&self) -> String {
+        match std::error::Error::source(self) {
+            Some(cause) => format!("{self}: {cause}"),
+            None => self.to_string(),
+        }
+    }
+
     pub fn hint(&self) -> String {
         match self {
             Self::WellKnown => {
@@ -93,12 +105,20 @@ pub struct ManagedCaller {
     pub created: String,
     /// Id of the caller that created it.
     pub by: String,
+    /// Ids of the callers that created that one, nearest first. Kept here, because they can be removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub creators: Vec<String>,
 }
 
 impl ManagedCaller {
     /// Converts it to a caller.
     pub fn caller(&self) -> Caller {
         Caller { id: self.id.clone(), permissions: self.permissions.clone() }
+    }
+
+    /// Ids of the callers that created it, directly and indirectly, nearest first.
+    pub(crate) fn lineage(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.by.as_str()).chain(self.creators.iter().map(String::as_str))
     }
 }
 
@@ -171,7 +191,7 @@ pub(crate) type FileStamp = Option<(SystemTime, u64, u64)>;
 impl KeyStore {
     /// Opens the key file in a directory. The directory may not exist yet.
     pub fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), path: folder.join("keys.json") }
+        Self { folder: folder.to_owned(), path: folder.join(KEY_FILE) }
     }
 
     /// Lists the stored callers.
@@ -202,6 +222,8 @@ impl KeyStore {
             return Err(KeyError::TooMany);
         }
         let key = generate_key()?;
+        let creator = file.callers.iter().find(|known| known.id.as_str() == by);
+        let creators = creator.iter().flat_map(|creator| creator.lineage().map(str::to_owned)).collect();
         let kept = ManagedCaller {
             id: caller.id.clone(),
             description,
@@ -209,6 +231,7 @@ impl KeyStore {
             sha256: KeyHash::of(key.expose()),
             created: now.strftime("%FT%TZ").to_string(),
             by: by.to_owned(),
+            creators,
         };
         file.callers.push(kept.clone());
         self.write(&file)?;
@@ -232,14 +255,13 @@ impl KeyStore {
     }
 
     pub(crate) fn stamp(&self) -> FileStamp {
-        let file = fs_err::metadata(&self.path).ok()?;
+        let file = fs_err::symlink_metadata(&self.path).ok()?;
         Some((file.modified().ok()?, file.len(), file.ino()))
     }
 
     /// Locks the file against writers in other processes.
     fn lock(&self) -> Result<fs_err::File, KeyError> {
-        fs_err::create_dir_all(&self.folder)?;
-        let lock = fs_err::File::create(self.folder.join("keys.lock"))?;
+        let lock = StateDir::create(&self.folder)?.open_file("keys.lock", FileAccess::Create)?;
         lock.file().lock()?;
         Ok(lock)
     }
@@ -250,13 +272,17 @@ impl KeyStore {
 
     /// Reads the file. Returns `None` if it does not exist.
     fn read(&self) -> Result<Option<KeyFile>, KeyError> {
-        let text = match fs_err::read_to_string(&self.path) {
+        let opened =
+            StateDir::open(&self.folder).and_then(|folder| folder.open_file(KEY_FILE, FileAccess::Read));
+        let file = match opened {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            text => text?,
+            file => file?,
         };
-        if fs_err::metadata(&self.path)?.mode() & 0o022 != 0 {
+        if file.metadata()?.mode() & 0o022 != 0 {
             return Err(self.invalid_file("other users can write to it".to_owned()));
         }
+        let mut text = String::new();
+        file.take(MAX_KEY_FILE).read_to_string(&mut text)?;
         let file: KeyFile =
             serde_json::from_str(&text).map_err(|error| self.invalid_file(error.to_string()))?;
         if file.keys.is_empty() && file.callers.is_empty() {
@@ -268,19 +294,13 @@ impl KeyStore {
     /// Replaces the file atomically, because a key that was shown must not be lost. Removes the file if it is empty.
     fn write(&self, file: &KeyFile) -> Result<(), KeyError> {
         if file.keys.is_empty() && file.callers.is_empty() {
-            fs_err::remove_file(&self.path)?;
-            fs_err::File::open(&self.folder)?.sync_all()?;
-            return Ok(());
+            let folder = StateDir::create(&self.folder)?;
+            folder.remove(KEY_FILE)?;
+            return Ok(folder.sync()?);
         }
-        let text = serde_json::to_string_pretty(file).map_err(io::Error::from)?;
-        // Temporary files are readable by their owner only.
-        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-        file.write_all(text.as_bytes())?;
-        file.write_all(b"\n")?;
-        file.as_file().sync_all()?;
-        file.persist(&self.path).map_err(|error| error.error)?;
-        fs_err::File::open(&self.folder)?.sync_all()?;
-        Ok(())
+        let mut text = serde_json::to_string_pretty(file).map_err(io::Error::from)?;
+        text.push('\n');
+        Ok(StateDir::create(&self.folder)?.replace(KEY_FILE, text.as_bytes())?)
     }
 }
 

@@ -5,6 +5,9 @@
 //! request body is read before the caller is authenticated, nothing is parsed before it was scanned, and all input has
 //! a limit.
 
+// The future of a connection nests those of HTTP, MCP and the pipeline; the compiler checks each layer for `Send`.
+#![recursion_limit = "256"]
+
 pub mod auth;
 mod body;
 mod handler;
@@ -20,6 +23,7 @@ mod rest;
 mod route;
 mod routes;
 pub mod runs;
+mod streams;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +49,7 @@ use crate::mcp_service::McpCaller;
 use crate::rest::AllowList;
 use crate::rest::executions::LogQueries;
 use crate::runs::{AgentRuns, RunService};
+use crate::streams::StreamLimits;
 
 /// Errors that prevent the gateway from starting.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +106,7 @@ pub struct Gateway {
     pub(crate) max_body: usize,
     pub(crate) listener: ListenerState,
     pub(crate) mcp: McpFrontEnd,
+    pub(crate) streams: StreamLimits,
     pub(crate) log: LogQueries,
     pub(crate) runs: AgentRuns,
     pub(crate) questions: Option<Arc<QuestionQueue>>,
@@ -121,6 +127,7 @@ impl Gateway {
         Ok(Arc::new(Self {
             authenticator: Authenticator::new(&config, callers)?,
             listener: ListenerState::new(&config)?,
+            streams: StreamLimits::new(&config),
             mcp: McpFrontEnd::new(&runtime, &lifecycle, max_body),
             log: LogQueries::new(log),
             runs: AgentRuns::new(runs),
@@ -147,10 +154,8 @@ impl Gateway {
     /// gateway closes.
     pub async fn serve_link(&self, caller: Caller, profile: Option<ProfileName>, link: Link) {
         let mcp_caller = McpCaller::new(&Arc::new(caller)).with_profile(profile);
-        tokio::select! {
-            () = self.mcp.serve_link(mcp_caller, link) => {}
-            () = self.lifecycle.closing() => {}
-        }
+        let _connection = self.lifecycle.track_connection();
+        self.mcp.serve_link(mcp_caller, link, None).await;
     }
 
     /// Builds the profile views and search indexes ahead of the first request. May take long.

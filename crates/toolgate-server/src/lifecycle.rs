@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 /// Time for connections to send the rest of their last responses at shutdown.
-const CLOSE_GRACE: Duration = Duration::from_secs(2);
+pub(crate) const CLOSE_GRACE: Duration = Duration::from_secs(5);
 
 /// Phase of the gateway. Phases only advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

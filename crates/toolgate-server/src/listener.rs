@@ -1,41 +1,35 @@
 //! Accepts connections, within limits of number and time.
 //!
-//! An accept loop of our own, because `axum::serve` sets no header timeout, and a client that sends half a header would
-//! stay forever. HTTP/1.1 only, with TLS if a certificate is configured; a reverse proxy may speak more. Invariant:
-//! idle connections end, and no client can take all connections.
+//! HTTP/1.1 only, with TLS if a certificate is configured; a reverse proxy may speak more. Invariant: idle connections
+//! end, no write stalls forever, and no client can take all connections.
 
-mod framing;
-mod guarded_stream;
 pub(crate) mod tls;
+mod write_timeout;
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::task::JoinSet;
+use toolgate_http::server::ServerOptions;
 use toolgate_types::ServeConfig;
 
 use crate::Gateway;
+use crate::auth::TrustedProxies;
 use crate::handler::RequestHandler;
-use guarded_stream::{FirstHead, GuardedStream};
 use tls::{PeerCertificate, TlsContext, TlsError};
+use write_timeout::WriteTimeout;
 
 /// Time to send the head of a request, and maximum idle time between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Jitter of the timeout for the first head, as a fraction.
 const HEAD_JITTER: f64 = 0.4;
-/// Headers per request.
-const MAX_HEADERS: usize = 64;
 /// Bytes per request head.
 const MAX_HEAD_BYTES: usize = 32 << 10;
 /// Pause after a failed accept, such as when file descriptors run out.
@@ -49,14 +43,12 @@ const MAX_SOCKET_CONNECTIONS: usize = 64;
 const RESPONSE_FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
 
-/// Response to a head that two parsers could read differently.
-const RESPONSE_AMBIGUOUS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 87\r\nconnection: close\r\n\r\n\
-    ambiguous request framing: end each line with CR LF, and send one valid Content-Length\n";
-
 /// Addresses of both ends of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionEnds {
     pub(crate) peer: IpAddr,
+    /// The client: the peer, or the address that a trusted proxy reports for one request.
+    pub(crate) client: IpAddr,
     pub(crate) local: IpAddr,
     /// True for TLS connections.
     pub(crate) secure: bool,
@@ -165,8 +157,8 @@ async fn handle_connection(gateway: Arc<Gateway>, stream: TcpStream, peer: IpAdd
     let Ok(local) = stream.local_addr() else { return };
     // Responses are written whole, so Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
-    let ends =
-        ConnectionEnds { peer, local: local.ip().to_canonical(), secure: gateway.listener.tls.is_some() };
+    let (local, secure) = (local.ip().to_canonical(), gateway.listener.tls.is_some());
+    let ends = ConnectionEnds { peer, client: peer, local, secure };
     if gateway.listener.tls.is_some() {
         // Boxed, so that plain connections do not reserve space for the TLS future.
         Box::pin(serve_tls(gateway, stream, ends)).await;
@@ -200,44 +192,24 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let _connection = gateway.lifecycle.track_connection();
-    let mut closing = pin!(gateway.lifecycle.closing());
-    let mut stream = GuardedStream::new(stream);
-    tokio::select! {
-        head = stream.read_first_head(MAX_HEAD_BYTES, first_head_timeout()) => match head {
-            FirstHead::Complete => {}
-            FirstHead::Closed => return,
-            FirstHead::Ambiguous => {
-                let _ = stream.write_all(RESPONSE_AMBIGUOUS).await;
-                return;
-            }
-        },
-        () = &mut closing => return,
-    }
-    let handler = Arc::new(RequestHandler::new(Arc::clone(&gateway), source));
-    let shared = Arc::clone(&handler);
-    // Boxed, so that idle connections hold no space for a response future.
-    let service = service_fn(move |request| {
-        let handler = Arc::clone(&shared);
-        Box::pin(async move { Ok::<_, Infallible>(handler.handle(request).await) })
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_headers(MAX_HEADERS)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service)
-        // A WebSocket starts as an HTTP request.
-        .with_upgrades();
-    let mut connection = pin!(connection);
-    let outcome = tokio::select! {
-        outcome = &mut connection => outcome,
-        () = &mut closing => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
+    let options = ServerOptions {
+        max_head_bytes: MAX_HEAD_BYTES,
+        first_head_timeout: first_head_timeout(),
+        head_timeout: HEAD_TIMEOUT,
     };
-    if let Err(error) = outcome {
-        tracing::debug!(whence = ?handler.source, "a connection failed: {error}");
+    let handler = Arc::new(RequestHandler::new(Arc::clone(&gateway), source));
+    let serving = toolgate_http::server::serve(
+        WriteTimeout::new(stream),
+        options,
+        // Boxed, so that idle connections hold no space for a response future.
+        |request| {
+            let handler = Arc::clone(&handler);
+            Box::pin(async move { handler.handle(request).await })
+        },
+        gateway.lifecycle.closing(),
+    );
+    if let Err(error) = serving.await {
+        tracing::debug!(source = ?handler.source, "a connection ended early: {error}");
     }
 }
 
@@ -262,6 +234,8 @@ pub(crate) fn client_key(address: IpAddr) -> IpAddr {
 struct ConnectionLimits {
     max_total: usize,
     max_per_address: usize,
+    /// These connect for many clients, so only the total limits them.
+    proxies: TrustedProxies,
     counts: Mutex<ConnectionCounts>,
 }
 
@@ -281,15 +255,18 @@ impl ConnectionLimits {
         let max_total = number(config.max_connections).min(part(files)).max(1);
         let per_address = number(config.max_connections_per_address);
         let max_per_address = if per_address < max_total { per_address } else { part(max_total).max(1) };
-        Self { max_total, max_per_address, counts: Mutex::default() }
+        let proxies = TrustedProxies::new(&config.trusted_proxies);
+        Self { max_total, max_per_address, proxies, counts: Mutex::default() }
     }
 
     /// Acquires a connection permit, unless a limit is reached.
     fn acquire(connection_limits: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
+        let is_proxy = connection_limits.proxies.contains(address);
         let address = client_key(address);
         let mut counts = connection_limits.counts.lock();
         let per_address = counts.per_address.get(&address).copied().unwrap_or(0);
-        if counts.all >= connection_limits.max_total || per_address >= connection_limits.max_per_address {
+        let is_full = per_address >= connection_limits.max_per_address && !is_proxy;
+        if counts.all >= connection_limits.max_total || is_full {
             return None;
         }
         counts.all += 1;
@@ -340,15 +317,18 @@ fn one_address_cannot_take_every_connection() {
     assert!(other.is_some() && acquire("10.0.0.3").is_none(), "four in all");
     drop(held);
     assert!(acquire("10.0.0.1").is_some());
+    let trusted_proxies = vec!["10.0.0.9".parse().unwrap()];
+    let behind_proxy = Arc::new(ConnectionLimits::new(&ServeConfig { trusted_proxies, ..config.clone() }));
+    let held: Vec<_> =
+        (0..5).filter_map(|_| ConnectionLimits::acquire(&behind_proxy, [10, 0, 0, 9].into())).collect();
+    assert_eq!(held.len(), 4, "a trusted proxy may use all of them");
     assert_eq!(connection_limits.counts.lock().per_address.len(), 1, "closed connections are not counted");
 }
 
 #[test]
-fn canned_responses_are_valid_http() {
-    for response in [RESPONSE_FULL, RESPONSE_AMBIGUOUS] {
-        let (head, body) = std::str::from_utf8(response).unwrap().split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}: {}", body.len());
-    }
+fn the_canned_response_is_valid_http() {
+    let (head, body) = std::str::from_utf8(RESPONSE_FULL).unwrap().split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}: {}", body.len());
 }
 
 #[test]

@@ -3,31 +3,40 @@
 pub(crate) mod sse;
 pub(crate) mod ws;
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::Body as HttpBody;
-use axum::response::Response;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::http::request::Parts;
-use hyper::{Method, StatusCode};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Method, StatusCode};
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::task::JoinSet;
-use toolgate_mcp::Link;
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::server::{
     GetRequest, HttpExchange, HttpReply, LinkRequest, McpEndpoint, PostRequest, ReplyBody, RequestHead,
     TraceSource, respond_batch,
 };
+use toolgate_mcp::{Link, RawJson, RpcError};
 use toolgate_runtime::Runtime;
+use toolgate_types::ErrorCode;
 
-use crate::auth::{Authenticated, HttpError};
-use crate::lifecycle::Lifecycle;
+use crate::auth::{Authenticated, HttpError, MessageQuota};
+use crate::lifecycle::{CLOSE_GRACE, Lifecycle};
 use crate::mcp_service::{McpCaller, McpService};
+use crate::response::{Response, ResponseBody};
 use crate::route::profile_name;
+use crate::streams::StreamLimits;
 use crate::{Gateway, body};
 use sse::SseSessions;
+
+/// JSON-RPC error code of a request over a rate limit.
+const RATE_LIMITED: i64 = -32029;
+/// Longest delay before the next message of a client over its quota is read. Its disconnect is noticed after that.
+const MAX_READ_DELAY: Duration = Duration::from_secs(1);
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
@@ -60,16 +69,28 @@ impl McpFrontEnd {
         }
     }
 
-    async fn post(&self, mcp_caller: &McpCaller, head: &RequestHead<'_>, body: &Bytes) -> HttpReply {
+    async fn post(
+        &self,
+        mcp_caller: &McpCaller,
+        head: &RequestHead<'_>,
+        body: &Bytes,
+        streams: &StreamLimits,
+    ) -> Result<HttpReply, HttpError> {
         let (endpoint, service, id) = (&self.endpoint, &self.service, mcp_caller.id());
-        match endpoint.decode_post(id, head, body) {
+        Ok(match endpoint.decode_post(id, head, body) {
             PostRequest::Reply(reply) => reply,
             PostRequest::Initialize(request) => {
                 endpoint.initialize(&request, service.info(mcp_caller, request.revision()))
             }
             PostRequest::Listen(request) => {
-                let source = service.clone().change_source(mcp_caller.clone(), request.uris().to_vec());
-                request.reply(source.await)
+                let permit = streams.acquire(&mcp_caller.caller.id)?;
+                let source = service.clone().change_source(
+                    mcp_caller.clone(),
+                    request.uris().to_vec(),
+                    request.trace.clone(),
+                );
+                // Boxed, so that tool calls do not carry the room for it.
+                permit.hold(request.reply(Box::pin(source).await))
             }
             PostRequest::ToolCall(call) => {
                 let mirrors = service.mirrors(mcp_caller, call.tool());
@@ -83,7 +104,7 @@ impl McpFrontEnd {
                 batch.iter_mut().for_each(|exchange| service.answer(mcp_caller, exchange));
                 respond_batch(batch).await
             }
-        }
+        })
     }
 
     async fn respond(&self, mcp_caller: &McpCaller, mut exchange: HttpExchange) -> HttpReply {
@@ -91,18 +112,42 @@ impl McpFrontEnd {
         self.endpoint.respond(exchange).await
     }
 
-    /// Serves one client over a link until it disconnects.
-    pub(crate) async fn serve_link(&self, mcp_caller: McpCaller, link: Link) {
+    /// Serves one client over a link until it disconnects or the gateway closes. Either way, running calls get a short
+    /// time to finish, and all responses are sent before the link is closed. Requests over the quota are rejected.
+    pub(crate) async fn serve_link(&self, mcp_caller: McpCaller, link: Link, quota: Option<MessageQuota>) {
         let service = &self.service;
         let mut session = self.endpoint.open_link(mcp_caller.id(), link);
-        while let Some(request) = session.next().await {
+        let mut closing = pin!(self.lifecycle.closing());
+        loop {
+            let request = tokio::select! {
+                // Requests that were received before the gateway closes are answered.
+                biased;
+                request = session.next() => request,
+                () = &mut closing => return session.end_within(CLOSE_GRACE).await,
+            };
+            let Some(request) = request else { break };
+            let taken = quota.as_ref().map_or(Ok(()), |quota| quota.take(session.is_in_batch()));
+            if let Err(wait) = taken {
+                if matches!(request, LinkRequest::Handled) {
+                    // The client waits for no response, so the only way to slow it down is to read later.
+                    tokio::time::sleep(wait.min(MAX_READ_DELAY)).await;
+                } else {
+                    session.refuse(request, over_quota(wait)).await;
+                }
+                continue;
+            }
             match request {
+                LinkRequest::Handled => {}
                 LinkRequest::Initialize(request) => {
                     let info = service.info(&mcp_caller, request.revision());
                     session.initialize(request, info, service.changes(&mcp_caller)).await;
                 }
                 LinkRequest::Listen(request) => {
-                    let source = service.clone().change_source(mcp_caller.clone(), request.uris().to_vec());
+                    let source = service.clone().change_source(
+                        mcp_caller.clone(),
+                        request.uris().to_vec(),
+                        request.trace.clone(),
+                    );
                     session.listen(request, source);
                 }
                 LinkRequest::Exchange(mut exchange) => {
@@ -114,7 +159,7 @@ impl McpFrontEnd {
         session.end().await;
     }
 
-    /// Runs a WebSocket session in the background until it ends or the gateway closes.
+    /// Runs a WebSocket session in the background until it ends.
     fn spawn_websocket(&self, session: impl Future<Output = ()> + Send + 'static) -> Result<(), HttpError> {
         let mut tasks = self.websockets.lock();
         while tasks.try_join_next().is_some() {}
@@ -124,13 +169,17 @@ impl McpFrontEnd {
         let lifecycle = Arc::clone(&self.lifecycle);
         tasks.spawn(async move {
             let _connection = lifecycle.track_connection();
-            tokio::select! {
-                () = session => {}
-                () = lifecycle.closing() => {}
-            }
+            session.await;
         });
         Ok(())
     }
+}
+
+fn over_quota(wait: Duration) -> RpcError {
+    let seconds = wait.as_secs_f64().ceil() as u64;
+    let data = json!({ "code": ErrorCode::RateLimited.label(), "retryAfter": seconds });
+    let message = format!("too many requests by this caller or address; retry in {seconds} s");
+    RpcError { code: RATE_LIMITED, message, data: Some(RawJson::from_value(&data)) }
 }
 
 /// Handles a request of Streamable HTTP.
@@ -150,12 +199,18 @@ pub(crate) async fn handle(
     let mcp_caller = mcp_caller.with_profile(profile_name(profile, parts)?);
     let request_head = request_head(auth, headers);
     let reply = match parts.method {
-        Method::GET => match gateway.mcp.endpoint.decode_get(mcp_caller.id(), &request_head) {
-            GetRequest::Reply(reply) => reply,
-            GetRequest::Changes(request) => request.reply(gateway.mcp.service.changes(&mcp_caller)),
-        },
+        Method::GET => {
+            let permit = gateway.streams.acquire(&auth.caller.id)?;
+            permit.hold(match gateway.mcp.endpoint.decode_get(mcp_caller.id(), &request_head) {
+                GetRequest::Reply(reply) => reply,
+                GetRequest::Changes(request) => request.reply(gateway.mcp.service.changes(&mcp_caller)),
+            })
+        }
         Method::DELETE => gateway.mcp.endpoint.delete(mcp_caller.id(), &request_head),
-        _ => gateway.mcp.post(&mcp_caller, &request_head, &body).await,
+        _ => {
+            gateway.authenticator.count_batch(&auth.caller.id, auth.address, &body)?;
+            gateway.mcp.post(&mcp_caller, &request_head, &body, &gateway.streams).await?
+        }
     };
     // Only for a single response: of a batch, other calls have run, and a stream has started.
     match mcp_caller.missing_permissions() {
@@ -184,14 +239,8 @@ fn request_head<'a>(auth: &Authenticated, headers: &'a HeaderMap) -> RequestHead
 
 fn respond(gateway: &Arc<Gateway>, auth: &Authenticated, reply: HttpReply) -> Response {
     let (kind, body) = match reply.body {
-        ReplyBody::Empty => (None, HttpBody::empty()),
-        ReplyBody::Json(mut parts) => {
-            let body = match parts.as_mut_slice() {
-                [only] => HttpBody::from(std::mem::take(only)),
-                _ => HttpBody::new(PartsBody::new(parts)),
-            };
-            (Some("application/json"), body)
-        }
+        ReplyBody::Empty => (None, ResponseBody::Empty),
+        ReplyBody::Json(parts) => (Some("application/json"), ResponseBody::from_parts(parts)),
         ReplyBody::Events(events) => (Some("text/event-stream"), stream_body(gateway, auth, events)),
     };
     let mut response = Response::new(body);
@@ -214,50 +263,18 @@ fn stream_body(
     gateway: &Arc<Gateway>,
     auth: &Authenticated,
     events: impl Stream<Item = Bytes> + Send + 'static,
-) -> HttpBody {
+) -> ResponseBody {
+    let closing = Arc::clone(&gateway.lifecycle);
+    expiring_body(gateway, auth, events.take_until(Box::pin(async move { closing.closing().await })))
+}
+
+/// The same for events that end by themselves when the gateway closes.
+fn expiring_body(
+    gateway: &Arc<Gateway>,
+    auth: &Authenticated,
+    events: impl Stream<Item = Bytes> + Send + 'static,
+) -> ResponseBody {
     let (gateway, lifetime) = (Arc::clone(gateway), auth.lifetime);
-    let end = async move {
-        tokio::select! {
-            () = gateway.lifecycle.closing() => {}
-            () = gateway.authenticator.wait_for_expiry(lifetime) => {}
-        }
-    };
-    HttpBody::from_stream(events.take_until(Box::pin(end)).map(Ok::<_, std::convert::Infallible>))
-}
-
-/// Body of several parts, sent in order with their total length.
-struct PartsBody {
-    parts: std::vec::IntoIter<Bytes>,
-    remaining: u64,
-}
-
-impl PartsBody {
-    fn new(parts: Vec<Bytes>) -> Self {
-        let remaining = parts.iter().map(|part| part.len() as u64).sum();
-        Self { parts: parts.into_iter(), remaining }
-    }
-}
-
-impl hyper::body::Body for PartsBody {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
-        let part = self.parts.next();
-        if let Some(part) = &part {
-            self.remaining -= part.len() as u64;
-        }
-        std::task::Poll::Ready(part.map(|part| Ok(hyper::body::Frame::data(part))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.parts.as_slice().is_empty()
-    }
-
-    fn size_hint(&self) -> hyper::body::SizeHint {
-        hyper::body::SizeHint::with_exact(self.remaining)
-    }
+    let expiry = async move { gateway.authenticator.wait_for_expiry(lifetime).await };
+    ResponseBody::from_stream(events.take_until(Box::pin(expiry)).map(Ok))
 }

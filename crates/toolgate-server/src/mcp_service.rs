@@ -1,12 +1,13 @@
 //! The MCP service: answers client requests from the catalog, through the pipeline, or from the server that owns them.
 //!
-//! Tool calls take [`Runtime::call`](toolgate_runtime::Runtime::call) and no other path. Prompts and resources go to
-//! their servers, for callers with `{server}:prompts` and `{server}:resources`. Invariant: items a caller may not use
-//! are in no list, and requests for them fail as if they did not exist.
+//! Tool calls, prompts, resources, completions and tasks take [`Runtime::execute`](toolgate_runtime::Runtime::execute)
+//! and no other path. Invariant: items a caller may not use are in no list, and requests for them fail as if they did
+//! not exist.
 
 mod call;
 mod changes;
-mod forward;
+mod hints;
+mod items;
 mod lists;
 mod profile;
 mod search;
@@ -16,6 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde_json::{Map, Value, json};
 use toolgate_mcp::mirror::HeaderMirror;
@@ -23,18 +25,17 @@ use toolgate_mcp::server::{
     ChangeSource, ClientRequest, RequestExchange, RpcResult, ServiceCall, ServiceChange, ServiceInfo,
     Subscription,
 };
-use toolgate_mcp::{Revision, RpcError};
+use toolgate_mcp::{RawJson, Revision, RpcError, TraceContext};
 use toolgate_runtime::catalog::Upstream;
-use toolgate_runtime::{CallOutcome, Runtime};
+use toolgate_runtime::{CallOutcome, ListRequest, Operation, Runtime, SessionId};
 use toolgate_types::profile::ProfileName;
 use toolgate_types::tool::Permission;
-use toolgate_types::{Caller, ServerName};
+use toolgate_types::{Caller, ErrorCode};
 
 use crate::lifecycle::Lifecycle;
 use crate::response;
 use lists::ListCache;
 use profile::ViewCache;
-use tasks::TaskRegistry;
 
 /// Key of hints and metadata in `_meta`.
 pub(crate) const RESULT_KEY: &str = "toolgate/result";
@@ -87,12 +88,6 @@ impl McpCaller {
             let _ = missing.set(permissions.to_vec());
         }
     }
-
-    /// Returns true if the caller may use the prompts or resources of a server.
-    fn has_access(&self, server: &str, kind: &str) -> bool {
-        let permission = format!("{server}:{kind}").parse::<Permission>();
-        permission.is_ok_and(|permission| self.caller.has_permission(&permission))
-    }
 }
 
 /// The MCP service behind every MCP transport.
@@ -102,7 +97,6 @@ pub(crate) struct McpService {
     lifecycle: Arc<Lifecycle>,
     list_cache: Arc<ListCache>,
     view_cache: Arc<ViewCache>,
-    task_registry: Arc<TaskRegistry>,
 }
 
 impl McpService {
@@ -112,7 +106,6 @@ impl McpService {
             lifecycle: Arc::clone(lifecycle),
             list_cache: Arc::default(),
             view_cache: Arc::default(),
-            task_registry: Arc::default(),
         }
     }
 
@@ -123,27 +116,47 @@ impl McpService {
         }
     }
 
-    async fn answer_call(self, mcp_caller: McpCaller, call: ServiceCall) -> RpcResult {
+    /// Answers a call. Tool calls have a future of their own, because that of all other requests is larger.
+    fn answer_call(self, mcp_caller: McpCaller, call: ServiceCall) -> BoxFuture<'static, RpcResult> {
+        match call {
+            ServiceCall::Request(request) if &*request.method == "tools/call" => {
+                Box::pin(self.call_tool(mcp_caller, request))
+            }
+            call => Box::pin(self.answer_other(mcp_caller, call)),
+        }
+    }
+
+    async fn call_tool(self, mcp_caller: McpCaller, request: ClientRequest) -> RpcResult {
+        let _call_permit = self.begin_call().await?;
+        self.call(&mcp_caller, request).await
+    }
+
+    /// Returns a permit for a call, unless the gateway is stopping.
+    async fn begin_call(&self) -> Result<impl Sized + use<>, RpcError> {
+        let stopping = |_| RpcError::new(-32603, "the gateway is stopping and accepts no new requests");
+        self.lifecycle.begin_call_when_open().await.map_err(stopping)
+    }
+
+    async fn answer_other(self, mcp_caller: McpCaller, call: ServiceCall) -> RpcResult {
         match call {
             ServiceCall::Request(request) => self.dispatch(mcp_caller, request).await,
             ServiceCall::Discover => Ok(self.info(&mcp_caller, Revision::NEWEST).discover_result()),
             ServiceCall::Subscribe(call) => {
-                let subscription = self.subscribe(&mcp_caller, call.uri()).await?;
+                let operation = self.subscription(&call.request, call.uri());
+                let subscription = self.subscribe(&mcp_caller, operation).await?;
                 call.complete(subscription)
             }
         }
     }
 
     async fn dispatch(self, mcp_caller: McpCaller, request: ClientRequest) -> RpcResult {
-        let stopping = |_| RpcError::new(-32603, "the gateway is stopping and accepts no new requests");
-        let _call_permit = self.lifecycle.begin_call_when_open().await.map_err(stopping)?;
+        let _call_permit = self.begin_call().await?;
         match &*request.method {
-            "tools/list" => self.tools(&mcp_caller, &request),
-            "tools/call" => self.call(&mcp_caller, request).await,
-            "prompts/list" => self.prompts(&mcp_caller, &request),
+            "tools/list" => self.list(&mcp_caller, &request, Self::tools).await,
+            "prompts/list" => self.list(&mcp_caller, &request, Self::prompts).await,
             "prompts/get" => self.prompt(&mcp_caller, request).await,
-            "resources/list" => self.resources(&mcp_caller, &request),
-            "resources/templates/list" => self.templates(&mcp_caller, &request),
+            "resources/list" => self.list(&mcp_caller, &request, Self::resources).await,
+            "resources/templates/list" => self.list(&mcp_caller, &request, Self::templates).await,
             "resources/read" => self.resource(&mcp_caller, request).await,
             "completion/complete" => self.complete(&mcp_caller, request).await,
             "logging/setLevel" => self.set_level(&request).await,
@@ -153,6 +166,22 @@ impl McpService {
                 Err(RpcError::new(RpcError::METHOD_NOT_FOUND, format!("there is no method `{method}`")))
             }
         }
+    }
+
+    /// Answers a request for a list, and records it.
+    async fn list<T>(
+        &self,
+        mcp_caller: &McpCaller,
+        request: &ClientRequest,
+        render: impl FnOnce(&Self, &McpCaller, &ClientRequest) -> T,
+    ) -> T {
+        let list = ListRequest {
+            name: &request.method,
+            arguments: RawJson::from_trusted("{}".to_owned()),
+            trace: &request.trace,
+            session: request.session.as_deref().map(issued_session),
+        };
+        self.runtime.list(&mcp_caller.caller, list, || render(self, mcp_caller, request)).await
     }
 
     /// Returns name, version and capabilities for a caller.
@@ -201,25 +230,48 @@ impl McpService {
     }
 
     /// Subscribes to resources, and streams the changes visible to a caller.
-    pub(crate) async fn change_source(self, mcp_caller: McpCaller, uris: Vec<String>) -> ChangeSource {
+    pub(crate) async fn change_source(
+        self,
+        mcp_caller: McpCaller,
+        uris: Vec<String>,
+        trace: TraceContext,
+    ) -> ChangeSource {
         // Before the subscriptions, so that no change is missed.
         let (changes, mut subscriptions) = (self.changes(&mcp_caller), HashMap::new());
         for uri in uris {
-            if let Ok(subscription) = self.subscribe(&mcp_caller, &uri).await {
+            let operation = Operation::subscription(&uri).with_trace(trace.clone());
+            if let Ok(subscription) = self.subscribe(&mcp_caller, operation).await {
                 subscriptions.insert(uri, subscription);
             }
         }
         ChangeSource { changes, subscriptions }
     }
 
+    /// The subscription that a request in a session asks for.
+    fn subscription(&self, request: &ClientRequest, uri: &str) -> Operation {
+        let Operation { target, arguments, .. } = Operation::subscription(uri);
+        // Nothing else of the request is sent to the server.
+        let mut operation = self.operation(request, (target, arguments), &[]);
+        operation.origin.forwarded = Default::default();
+        operation
+    }
+
     /// Subscribes to changes of a resource until the returned value is dropped.
-    async fn subscribe(&self, mcp_caller: &McpCaller, uri: &str) -> Result<Subscription, RpcError> {
-        let servers = self.servers_for_resource(mcp_caller, uri);
-        let server = servers.first().ok_or_else(|| forward::no_resource(uri, Revision::NEWEST))?;
-        let subscription = self.runtime.subscribe_resource(server.as_str(), uri).await;
-        subscription
-            .map(|subscription| Box::new(subscription) as Subscription)
-            .map_err(|error| RpcError::new(-32603, error.to_string()))
+    async fn subscribe(
+        &self,
+        mcp_caller: &McpCaller,
+        mut operation: Operation,
+    ) -> Result<Subscription, RpcError> {
+        operation.origin.profile = self.profile(mcp_caller)?;
+        let uri = operation.name().to_owned();
+        let outcome = self.runtime.execute(&mcp_caller.caller, operation).await;
+        match (outcome.subscription, outcome.result.error) {
+            (Some(subscription), _) => Ok(Box::new(subscription) as Subscription),
+            (None, Some(error)) if error.code != ErrorCode::NotFound => {
+                Err(RpcError::new(-32603, error.message))
+            }
+            (None, _) => Err(items::no_resource(&uri, Revision::NEWEST)),
+        }
     }
 
     /// Returns the arguments of a tool that are mirrored in headers.
@@ -276,6 +328,7 @@ impl McpService {
 /// Time clients may cache lists. Clients that listen get change notifications.
 const LIST_TTL: Duration = Duration::from_secs(60);
 
-fn name_of(server: &ServerName) -> &str {
-    server.as_str()
+/// The session of a request. Clients get their session ids from the gateway.
+fn issued_session(id: &str) -> SessionId {
+    SessionId::Issued(id.to_owned())
 }

@@ -11,19 +11,19 @@ mod provider_schema;
 mod rename;
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde_json::Value;
 use toolgate_mcp::RawJson;
 use toolgate_runtime::catalog::{ListingOverrides, SEPARATOR};
+use toolgate_runtime::search::{LiveIndex, SearchableTool, ToolSnapshot};
 use toolgate_runtime::{Catalog, CatalogTool, ServerOffer, ToolState};
-use toolgate_search::{ToolEntry, ToolIndex};
+use toolgate_search::ToolEntry;
 use toolgate_types::Profile;
 use toolgate_types::profile::ToolExposure;
 
 use arguments::ArgumentMapping;
 use provider_schema::adapt_definition;
-pub(crate) use rename::hints_as_text;
 
 /// Tool that searches for tools, in profiles with `exposure: search`.
 pub const SEARCH_TOOLS: &str = "search_tools";
@@ -72,7 +72,8 @@ pub struct ProfileView {
     /// Positions by shown name, and by catalog name.
     shown: HashMap<String, usize>,
     own: HashMap<String, usize>,
-    index: OnceLock<ToolIndex>,
+    /// Shared with the views of other catalogs.
+    index: Arc<LiveIndex<Self>>,
 }
 
 impl ProfileView {
@@ -85,7 +86,7 @@ impl ProfileView {
             tools: Vec::new(),
             shown: HashMap::new(),
             own: HashMap::new(),
-            index: OnceLock::new(),
+            index: before.map(|view| Arc::clone(&view.index)).unwrap_or_default(),
         };
         let selected: Vec<_> =
             catalog.tools().filter_map(|tool| Some((tool, select(profile, tool)?))).collect();
@@ -147,25 +148,22 @@ impl ProfileView {
 
     /// Searches the callable tools, best match first, among those for which `may_see` is true.
     pub(crate) fn search(
-        &self,
+        self: &Arc<Self>,
         query: &str,
         limit: usize,
         may_see: impl Fn(&CatalogTool) -> bool,
     ) -> Vec<&Arc<ProfileTool>> {
         let seen = |entry: &ToolEntry| self.find(&entry.name).is_some_and(|shown| may_see(&shown.tool));
-        let hits = self.index().search_among(query, limit, seen);
+        let hits = self.index.read(self).search_among(query, limit, seen);
         hits.iter().filter_map(|hit| self.find(&hit.name)).collect()
     }
 
-    /// Builds the search index ahead of the first search, if the profile has one.
-    pub(crate) fn prepare(&self) {
+    /// Updates the search index ahead of the next search, if the profile has one.
+    pub(crate) fn prepare(self: &Arc<Self>) {
         if self.profile.exposure == ToolExposure::Search {
-            self.index();
+            self.index.set_prepared();
+            self.index.update(self);
         }
-    }
-
-    fn index(&self) -> &ToolIndex {
-        self.index.get_or_init(|| ToolIndex::new(self.ready().map(|shown| entry(shown))))
     }
 
     /// Returns true if the view was built from these inputs.
@@ -215,12 +213,30 @@ fn assign_names(
     out
 }
 
-/// Search entry of a tool: all the catalog knows, with the name and description of the profile.
-fn entry(shown: &ProfileTool) -> ToolEntry {
-    let mut own = shown.tool.search_entry();
-    own.description = own.description.replacen(&shown.tool.description, &shown.description, 1);
-    own.name.clone_from(&shown.name);
-    own
+impl ToolSnapshot for ProfileView {
+    type Tool = ProfileTool;
+
+    fn tools(&self) -> impl Iterator<Item = &Arc<ProfileTool>> {
+        self.ready()
+    }
+}
+
+impl SearchableTool for ProfileTool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All that the catalog knows, with the name and description of the profile.
+    fn entry(&self) -> ToolEntry {
+        let mut own = self.tool.search_entry();
+        own.description = own.description.replacen(&self.tool.description, &self.description, 1);
+        own.name.clone_from(&self.name);
+        own
+    }
+
+    fn has_same_entry(&self, other: &Self) -> bool {
+        self.description == other.description && self.tool.has_same_entry(&other.tool)
+    }
 }
 
 /// Returns true if two versions of a tool are shown in the same way.

@@ -3,21 +3,26 @@
 //! Invariant: an error is always the member `error` of an object, with a code, a class, a message, and the correlation
 //! id of its request. Errors that allow a retry later say when.
 
+mod body;
+
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
-use hyper::StatusCode;
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde_json::json;
 use toolgate_mcp::TraceContext;
-use toolgate_runtime::CallOutcome;
+use toolgate_runtime::{CallOutcome, Runtime};
 use toolgate_store::registry::RegistryProblem;
 use toolgate_store::store::Revision;
 use toolgate_types::call::ErrorClass;
 use toolgate_types::tool::Permission;
-use toolgate_types::{CallError, ErrorCode};
+use toolgate_types::{CallError, Caller, ErrorCode};
+
+pub(crate) use body::ResponseBody;
+
+/// A response of the gateway.
+pub(crate) type Response = http::Response<ResponseBody>;
 
 /// Header with the id that correlates requests, log records and audit entries.
 pub(crate) const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
@@ -165,7 +170,7 @@ pub(crate) fn set_etag(response: &mut Response, revision: Revision) {
 
 /// Creates a response without a body.
 pub(crate) fn empty(status: StatusCode) -> Response {
-    let mut response = Response::new(Body::empty());
+    let mut response = Response::new(ResponseBody::Empty);
     *response.status_mut() = status;
     response
 }
@@ -177,7 +182,7 @@ pub(crate) fn json(value: &impl Serialize) -> Response {
 pub(crate) fn json_with_status(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(bytes) => {
-            let mut response = Response::new(Body::from(bytes));
+            let mut response = Response::new(ResponseBody::from(bytes));
             *response.status_mut() = status;
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
@@ -189,10 +194,11 @@ pub(crate) fn json_with_status(status: StatusCode, value: &impl Serialize) -> Re
     }
 }
 
-/// Renders the result of a call as the result envelope.
-pub(crate) fn call_result(called: &CallOutcome) -> Response {
+/// Renders the result of a call as the result envelope, with all hints.
+pub(crate) fn call_result(runtime: &Runtime, caller: &Caller, called: &CallOutcome) -> Response {
     let error = called.result.error.as_ref();
-    let mut response = json_with_status(error.map_or(StatusCode::OK, status_of), &called.result);
+    let envelope = runtime.envelope(caller, called);
+    let mut response = json_with_status(error.map_or(StatusCode::OK, status_of), &envelope);
     if let Some(error) = error {
         set_error_headers(
             response.headers_mut(),
@@ -212,13 +218,14 @@ pub(crate) fn missing_permissions(called: &CallOutcome) -> Option<&[Permission]>
 pub(crate) fn status_of(error: &CallError) -> StatusCode {
     match error.code {
         ErrorCode::InvalidArguments | ErrorCode::ToolExecutionError => StatusCode::UNPROCESSABLE_ENTITY,
-        ErrorCode::ToolNotFound | ErrorCode::DeprecatedRemoved => StatusCode::NOT_FOUND,
+        ErrorCode::ToolNotFound | ErrorCode::NotFound | ErrorCode::DeprecatedRemoved => StatusCode::NOT_FOUND,
         ErrorCode::Unauthorized => StatusCode::FORBIDDEN,
         ErrorCode::RateLimited | ErrorCode::Overloaded => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
         ErrorCode::OutputTooLarge => StatusCode::INSUFFICIENT_STORAGE,
         ErrorCode::ServiceUnavailable
         | ErrorCode::ProviderFailure
+        | ErrorCode::ToolUnusable
         | ErrorCode::InvalidOutput
         | ErrorCode::Cancelled
         | ErrorCode::StorageUnavailable => StatusCode::SERVICE_UNAVAILABLE,

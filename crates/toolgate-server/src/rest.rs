@@ -9,6 +9,7 @@ pub(crate) mod changes;
 pub(crate) mod docs_page;
 pub(crate) mod executions;
 mod guard;
+pub(crate) mod items;
 pub(crate) mod openapi;
 pub(crate) mod questions;
 pub(crate) mod runs;

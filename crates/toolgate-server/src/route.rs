@@ -7,12 +7,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use axum::extract::Query;
-use axum::response::Response;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use hyper::Method;
-use hyper::http::request::Parts;
+use http::Method;
+use http::request::Parts;
 use percent_encoding::percent_decode_str;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -23,6 +21,7 @@ use toolgate_types::profile::ProfileName;
 
 use crate::auth::{Authenticated, HttpError};
 use crate::listener::ConnectionSource;
+use crate::response::Response;
 use crate::{Gateway, body, routes};
 
 /// Requirement that a request must meet before its body is read.
@@ -120,8 +119,9 @@ impl AdmittedRequest {
 
     /// Parses the query. Unknown parameters are rejected.
     pub(crate) fn query<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
-        let query = Query::try_from_uri(&self.parts.uri);
-        query.map(|Query(query)| query).map_err(|error| HttpError::invalid(error.body_text()))
+        let query = self.parts.uri.query().unwrap_or_default();
+        serde_urlencoded::from_str(query)
+            .map_err(|error| HttpError::invalid(format!("invalid query: {error}")))
     }
 
     /// Scans the body as JSON.

@@ -2,18 +2,20 @@
 //!
 //! [`crate::handler`] finds the route of a request here; the OpenAPI document and the documentation page are built from
 //! it. Invariant: this is the only place that states which permission an endpoint demands. Two demands depend on the body
-//! and stay with their handlers: `servers:exec` for commands ([`crate::rest::guard`]), and granting only permissions that
-//! the caller has.
+//! and stay with their handlers: `servers:exec` for programs ([`crate::rest::guard`]), and granting or changing only
+//! permissions that the caller has.
 
 use std::sync::LazyLock;
 
-use hyper::{Method, StatusCode, Uri};
+use http::{Method, StatusCode, Uri};
 
 use crate::auth::{HttpError, protected_resource};
 use crate::health;
 use crate::mcp::{sse, ws};
 use crate::response::ErrorDetails;
-use crate::rest::{call, callers, changes, docs_page, executions, openapi, questions, runs, servers, tools};
+use crate::rest::{
+    call, callers, changes, docs_page, executions, items, openapi, questions, runs, servers, tools,
+};
 use crate::route::{AdmittedRequest, Handler, Parameter, Requirement, ResponseContent, Route, RouteFuture};
 
 /// Permissions for management. `*:*` includes all of them, except `servers:exec`.
@@ -33,7 +35,7 @@ const RUNS_STOP: &str = "runs:stop";
 const SERVERS_READ: &str = "servers:read";
 const SERVERS_WRITE: &str = "servers:write";
 const TOOLS_WRITE: &str = "tools:write";
-/// Register commands that run on this machine. Wildcards do not include it. No route demands it: it depends on the
+/// Choose programs that run on this machine. Wildcards do not include it. No route demands it: it depends on the
 /// content of the body.
 pub(crate) const SERVERS_EXEC: &str = "servers:exec";
 
@@ -85,7 +87,7 @@ impl RouteTable {
     }
 }
 
-/// Returns true if a route answers a method. GET routes also answer HEAD: hyper leaves the body out.
+/// Returns true if a route answers a method. GET routes also answer HEAD: the connection leaves the body out.
 fn answers(row: &Route, method: &Method) -> bool {
     row.method == *method || *method == Method::HEAD && row.method == Method::GET && has_head(row)
 }
@@ -129,6 +131,8 @@ const TOOL_FILTERS: &[Parameter] = &[
     ("server", "string", "Only tools of this MCP server."),
     ("category", "string", "Only tools of this category."),
     ("tag", "string", "Only tools with this tag."),
+    ("limit", "integer", "Maximum number of tools (default and maximum 1000)."),
+    ("cursor", "string", "The `next` of the previous page."),
 ];
 const SEARCH_PARAMETERS: &[Parameter] = &[
     (
@@ -139,8 +143,13 @@ const SEARCH_PARAMETERS: &[Parameter] = &[
     ("limit", "integer", "Maximum number of tools (default 5, maximum 100)."),
 ];
 /// Filters of executions. The last two select a page.
-const EXECUTION_FILTERS: [Parameter; 8] = [
+const EXECUTION_FILTERS: [Parameter; 9] = [
     ("tool", "string", "Only calls of this tool."),
+    (
+        "kind",
+        "string",
+        "Only operations of this kind, such as `tool`, `resource` or `prompt`. Without it, all but `list`.",
+    ),
     ("caller", "string", "Only calls of this caller."),
     ("status", "string", "Only calls with this status, such as `success` or `error`."),
     ("since", "string", "Only calls since then: a time, a date, `today`, `yesterday`, or an age (`2h`)."),
@@ -150,7 +159,7 @@ const EXECUTION_FILTERS: [Parameter; 8] = [
     ("cursor", "string", "The `next` of the previous page."),
 ];
 /// Filters of a stream, which has no pages.
-const STREAM_FILTERS: &[Parameter] = EXECUTION_FILTERS.split_at(6).0;
+const STREAM_FILTERS: &[Parameter] = EXECUTION_FILTERS.split_at(7).0;
 
 const PUBLIC: Requirement = Requirement::Public;
 const ANY: Requirement = Requirement::AnyCaller;
@@ -185,6 +194,7 @@ fn rows() -> Vec<Route> {
     let mut rows = protocol_rows();
     rows.extend(gateway_rows());
     rows.extend(tool_rows());
+    rows.extend(item_rows());
     rows.extend(server_rows());
     rows.extend(execution_rows());
     rows.extend(question_rows());
@@ -223,7 +233,7 @@ fn tool_rows() -> Vec<Route> {
             .query(TOOL_FILTERS)
             .gives(200, ResponseContent::Json("Tools")),
         post("/v1/tools", write, changes::add_tool)
-            .describe("addTool", "Registers a tool.")
+            .describe("addTool", "Registers a tool. Choosing its program also needs `servers:exec`.")
             .takes("ToolEntry")
             .gives(201, CHANGE)
             .conditional(),
@@ -294,6 +304,38 @@ fn tool_rows() -> Vec<Route> {
         post("/v1/tools/{name}/call", Requirement::ToolPermissions, call::call)
             .describe("call", "Calls a tool.")
             .takes_schema("Call", Some(call::call_schema))
+            .gives(200, RESULT)
+            .or(CALL_ERRORS),
+    ]
+}
+
+fn item_rows() -> Vec<Route> {
+    let of_server: &[Parameter] = &[("server", "string", "Only those of this MCP server.")];
+    let resource: &[Parameter] = &[
+        ("uri", "string", "URI of the resource."),
+        ("server", "string", "MCP server that has it. Without it, the servers that may have it are tried."),
+    ];
+    vec![
+        get("/v1/resources", ANY, items::list_resources)
+            .describe("listResources", "Lists the resources and templates that the caller may read.")
+            .query(of_server)
+            .gives(200, ResponseContent::Json("Resources")),
+        get("/v1/resources/read", Requirement::ToolPermissions, items::read_resource)
+            .describe("readResource", "Reads a resource. Needs `{server}:resources`.")
+            .query(resource)
+            .gives(200, RESULT)
+            .or(CALL_ERRORS),
+        get("/v1/prompts", ANY, items::list_prompts)
+            .describe("listPrompts", "Lists the prompts that the caller may get.")
+            .query(of_server)
+            .gives(200, ResponseContent::Json("Prompts")),
+        post("/v1/prompts/get", Requirement::ToolPermissions, items::get_prompt)
+            .describe("getPrompt", "Gets a prompt. Needs `{server}:prompts`.")
+            .takes_type::<items::PromptBody>("GetPrompt")
+            .gives(200, RESULT)
+            .or(CALL_ERRORS),
+        get("/v1/results/{id}", Requirement::ToolPermissions, items::read_result)
+            .describe("readResult", "Reads a stored result of the caller, by the last part of its URI.")
             .gives(200, RESULT)
             .or(CALL_ERRORS),
     ]

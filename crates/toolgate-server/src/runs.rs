@@ -13,10 +13,11 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value as Json;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
 use tokio::task::JoinSet;
-use toolgate_types::Caller;
+use toolgate_types::{Caller, CallerId};
 
-/// Agent runs active at the same time.
+/// Agent runs active at the same time, and those of one caller.
 const MAX_RUNS: usize = 32;
+const MAX_RUNS_PER_CALLER: usize = 8;
 /// Live events buffered per watcher. A slow watcher misses partial text, but gets it again with the whole turn.
 const EVENT_BUFFER: usize = 256;
 
@@ -115,6 +116,8 @@ impl AgentRuns {
 /// Runs executed by this gateway.
 pub(crate) struct ActiveRuns {
     slots: Arc<Semaphore>,
+    /// Number of active runs of each caller.
+    callers: Arc<Mutex<HashMap<CallerId, usize>>>,
     runs: Arc<Mutex<HashMap<String, ActiveRun>>>,
     tasks: Mutex<JoinSet<()>>,
 }
@@ -156,14 +159,45 @@ impl ActiveRun {
 
 impl Default for ActiveRuns {
     fn default() -> Self {
-        Self { slots: Arc::new(Semaphore::new(MAX_RUNS)), runs: Arc::default(), tasks: Mutex::default() }
+        Self {
+            slots: Arc::new(Semaphore::new(MAX_RUNS)),
+            callers: Arc::default(),
+            runs: Arc::default(),
+            tasks: Mutex::default(),
+        }
+    }
+}
+
+/// The slot of one run, freed on drop.
+pub(crate) struct RunSlot {
+    caller: CallerId,
+    callers: Arc<Mutex<HashMap<CallerId, usize>>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for RunSlot {
+    fn drop(&mut self) {
+        let mut callers = self.callers.lock();
+        if let Some(count) = callers.get_mut(&self.caller) {
+            *count -= 1;
+            if *count == 0 {
+                callers.remove(&self.caller);
+            }
+        }
     }
 }
 
 impl ActiveRuns {
-    /// Reserves a slot for one more run, if one is free.
-    pub(crate) fn acquire_slot(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.slots).try_acquire_owned().ok()
+    /// Reserves a slot for one more run of a caller, if one is free.
+    pub(crate) fn acquire_slot(&self, caller: &CallerId) -> Option<RunSlot> {
+        let permit = Arc::clone(&self.slots).try_acquire_owned().ok()?;
+        let mut callers = self.callers.lock();
+        let count = callers.entry(caller.clone()).or_default();
+        if *count >= MAX_RUNS_PER_CALLER {
+            return None;
+        }
+        *count += 1;
+        Some(RunSlot { caller: caller.clone(), callers: Arc::clone(&self.callers), _permit: permit })
     }
 
     /// Returns the handle of a run if it is active here.
@@ -177,7 +211,7 @@ impl ActiveRuns {
         StartedRun { run, work }: StartedRun,
         handle: ActiveRun,
         held: impl Send + 'static,
-        slot: OwnedSemaphorePermit,
+        slot: RunSlot,
     ) {
         lock(&self.runs).insert(run.clone(), handle);
         let active_runs = Arc::clone(&self.runs);

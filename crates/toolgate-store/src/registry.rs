@@ -8,12 +8,14 @@
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
+use toolgate_types::tool::Permission;
 use toolgate_types::{ApiSpec, Profiles, Secret, ServerSpec, ToolDefinition, ToolSettings};
 
 use crate::document::{EntryError, EntryOp};
@@ -97,12 +99,55 @@ pub struct RegistryState {
     pub rejection: Option<RegistryProblems>,
 }
 
-/// A change and its precondition.
-#[derive(Debug, Clone, PartialEq)]
+/// A change and its preconditions.
+#[derive(Debug, Clone)]
 pub struct RegistryChange {
     /// Revision that the registry must still have.
     pub expect: Option<Revision>,
     pub op: EntryOp,
+    /// Permission check of a tool change; `None` for the owner of the files.
+    pub authorize: Option<ToolAuthorizer>,
+}
+
+impl From<EntryOp> for RegistryChange {
+    /// A change without preconditions.
+    fn from(op: EntryOp) -> Self {
+        Self { expect: None, op, authorize: None }
+    }
+}
+
+/// A change of a tool, by its validated definitions.
+#[derive(Debug, Clone, Copy)]
+pub struct ToolChange<'a> {
+    pub name: &'a str,
+    /// `None` for a new tool.
+    pub before: Option<&'a ToolDefinition>,
+    /// `None` for a removed tool.
+    pub after: Option<&'a ToolDefinition>,
+}
+
+/// Returns the permissions that the author of a change lacks. Runs when the change is applied, on the meaning of the entry:
+/// no spelling of an entry and no concurrent change gets around it.
+#[derive(Clone)]
+pub struct ToolAuthorizer(Arc<dyn Fn(ToolChange<'_>) -> Vec<Permission> + Send + Sync>);
+
+impl ToolAuthorizer {
+    pub fn new(missing: impl Fn(ToolChange<'_>) -> Vec<Permission> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(missing))
+    }
+
+    fn check(&self, change: ToolChange<'_>) -> Result<(), ChangeError> {
+        match (self.0)(change) {
+            missing if missing.is_empty() => Ok(()),
+            missing => Err(ChangeError::Unauthorized { missing }),
+        }
+    }
+}
+
+impl fmt::Debug for ToolAuthorizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ToolAuthorizer")
+    }
 }
 
 /// A change that is durable and in use.
@@ -123,6 +168,9 @@ pub enum ChangeError {
     /// The entry is invalid.
     #[error("rejected: {0}")]
     Invalid(RegistryProblems),
+    /// The author of the change lacks permissions.
+    #[error("the change needs {}", missing.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(" and "))]
+    Unauthorized { missing: Vec<Permission> },
     /// The registry is not at the expected revision.
     #[error("the registry has changed: it is at revision {current}")]
     Conflict {
@@ -145,6 +193,7 @@ impl ChangeError {
             Self::Entry(EntryError::Missing { .. }) => "not_found",
             Self::Entry(EntryError::NameMismatch { .. }) | Self::Invalid(_) => "invalid",
             Self::Entry(EntryError::File(_)) | Self::FilesRejected(_) => "configuration_refused",
+            Self::Unauthorized { .. } => "unauthorized",
             Self::Conflict { .. } => "conflict",
             Self::Unavailable(_) => "storage_unavailable",
         }
@@ -267,6 +316,7 @@ impl<S: Store> RegistryActor<S> {
         let mut poll = tokio::time::interval(POLL_INTERVAL);
         poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut jobs = Vec::new();
+        let mut unsettled = None;
         loop {
             tokio::select! {
                 count = self.queue.recv_many(&mut jobs, MAX_BATCH) => match count {
@@ -283,9 +333,15 @@ impl<S: Store> RegistryActor<S> {
                 },
                 _ = poll.tick() => {
                     let now = stamps(&self.base.checked.other_files);
-                    if now != self.stamps {
+                    // Applied once the files have not changed for one interval: half of a YAML file may be valid.
+                    if now == self.stamps {
+                        unsettled = None;
+                    } else if unsettled.as_ref() == Some(&now) {
+                        unsettled = None;
                         self.stamps = now;
                         self.reload_files(true).await;
+                    } else {
+                        unsettled = Some(now);
                     }
                 }
             }

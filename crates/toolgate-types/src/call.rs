@@ -4,6 +4,7 @@
 //! with hints and metadata, and the data of a success is never `null`.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -45,9 +46,11 @@ pub enum ErrorCode {
     InvalidArguments,
     /// No such tool, as far as this caller may know.
     ToolNotFound,
-    /// The caller lacks a permission, or a policy denied the call.
+    /// No such resource, prompt or task, as far as this caller may know.
+    NotFound,
+    /// The caller lacks a permission, a policy denied the call, or the server rejected our credential.
     Unauthorized,
-    /// The caller exceeded its rate limit.
+    /// The caller exceeded its rate limit, or we exceeded that of the server.
     RateLimited,
     /// Too many calls run already.
     Overloaded,
@@ -57,6 +60,8 @@ pub enum ErrorCode {
     ServiceUnavailable,
     /// The server failed during the call.
     ProviderFailure,
+    /// The tool cannot run: its script is missing or broken. Nothing was executed.
+    ToolUnusable,
     /// The tool ran and reported an error.
     ToolExecutionError,
     /// The result does not match the schema.
@@ -84,17 +89,39 @@ pub enum ErrorClass {
 }
 
 impl ErrorCode {
+    /// Every code.
+    pub const ALL: [Self; 16] = [
+        Self::InvalidArguments,
+        Self::ToolNotFound,
+        Self::Unauthorized,
+        Self::RateLimited,
+        Self::Overloaded,
+        Self::Timeout,
+        Self::ServiceUnavailable,
+        Self::ProviderFailure,
+        Self::ToolUnusable,
+        Self::ToolExecutionError,
+        Self::InvalidOutput,
+        Self::OutputTooLarge,
+        Self::Cancelled,
+        Self::DeprecatedRemoved,
+        Self::StorageUnavailable,
+        Self::NotFound,
+    ];
+
     /// Name in JSON, metrics and records.
     pub fn label(self) -> &'static str {
         match self {
             Self::InvalidArguments => "invalid_arguments",
             Self::ToolNotFound => "tool_not_found",
+            Self::NotFound => "not_found",
             Self::Unauthorized => "unauthorized",
             Self::RateLimited => "rate_limited",
             Self::Overloaded => "overloaded",
             Self::Timeout => "timeout",
             Self::ServiceUnavailable => "service_unavailable",
             Self::ProviderFailure => "provider_failure",
+            Self::ToolUnusable => "tool_unusable",
             Self::ToolExecutionError => "tool_execution_error",
             Self::InvalidOutput => "invalid_output",
             Self::OutputTooLarge => "output_too_large",
@@ -106,7 +133,7 @@ impl ErrorCode {
 
     pub fn class(self) -> ErrorClass {
         match self {
-            Self::InvalidArguments | Self::ToolNotFound => ErrorClass::Validation,
+            Self::InvalidArguments | Self::ToolNotFound | Self::NotFound => ErrorClass::Validation,
             Self::Unauthorized | Self::RateLimited | Self::DeprecatedRemoved | Self::ToolExecutionError => {
                 ErrorClass::Business
             }
@@ -114,10 +141,57 @@ impl ErrorCode {
             | Self::Timeout
             | Self::ServiceUnavailable
             | Self::ProviderFailure
+            | Self::ToolUnusable
             | Self::InvalidOutput
             | Self::OutputTooLarge
             | Self::Cancelled
             | Self::StorageUnavailable => ErrorClass::System,
+        }
+    }
+}
+
+/// Kind of an operation. The execution log records it, and `toolgate log --kind` selects by it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OperationKind {
+    /// A tool call.
+    #[default]
+    Tool,
+    /// A resource read.
+    Resource,
+    /// A prompt get.
+    Prompt,
+    /// A completion of a prompt's argument or a resource's URI.
+    Completion,
+    /// A subscription to updates of a resource.
+    Subscription,
+    /// A request for a task that an earlier tool call started.
+    Task,
+    /// A list of tools, prompts or resources.
+    List,
+}
+
+impl OperationKind {
+    pub const ALL: [Self; 7] = [
+        Self::Tool,
+        Self::Resource,
+        Self::Prompt,
+        Self::Completion,
+        Self::Subscription,
+        Self::Task,
+        Self::List,
+    ];
+
+    /// Name in records, filters and metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Resource => "resource",
+            Self::Prompt => "prompt",
+            Self::Completion => "completion",
+            Self::Subscription => "subscription",
+            Self::Task => "task",
+            Self::List => "list",
         }
     }
 }
@@ -188,7 +262,7 @@ pub enum ExecutionState {
 }
 
 /// Error of a call.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct CallError {
     pub code: ErrorCode,
@@ -202,13 +276,15 @@ pub struct CallError {
     pub retry_after: Option<Duration>,
     /// Progress of the tool when the call ended.
     pub outcome: ExecutionState,
+    /// True if the tool may be called again after it has run: it is idempotent.
+    pub repeatable: bool,
     /// Reason of a denial.
     pub denial: Option<Box<Denial>>,
     /// ID of the call's record; set when the call has ended.
     pub correlation_id: Option<Box<str>>,
-    /// Cause, for the log only.
+    /// Cause, for the log only. Shared by the calls that waited for the same result.
     #[source]
-    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    pub source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 /// Reason of a denial. For the log, and for the caller if it may know of the tool.
@@ -218,6 +294,8 @@ pub struct Denial {
     pub missing: Vec<Permission>,
     /// Names of the policy rules that denied; `permissions` if the permission check did.
     pub rules: Vec<String>,
+    /// True if the rules required approval, and the call did not get it.
+    pub not_approved: bool,
 }
 
 impl CallError {
@@ -231,6 +309,7 @@ impl CallError {
             hint: None,
             retry_after: None,
             outcome,
+            repeatable: false,
             denial: None,
             correlation_id: None,
             source: None,
@@ -254,7 +333,7 @@ impl CallError {
     /// Adds a cause, for the log only.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+        self.source = Some(Arc::from(source.into()));
         self
     }
 
@@ -267,9 +346,16 @@ impl CallError {
                 | ErrorCode::Timeout
                 | ErrorCode::ServiceUnavailable
                 | ErrorCode::ProviderFailure
+                | ErrorCode::Cancelled
                 | ErrorCode::StorageUnavailable
         );
-        may_pass && self.outcome == ExecutionState::NotStarted
+        let is_safe = match self.outcome {
+            ExecutionState::NotStarted => true,
+            ExecutionState::Unknown => self.repeatable,
+            // The tool has processed the call and would do the same again.
+            ExecutionState::Finished => false,
+        };
+        may_pass && is_safe
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: the key itself is never stored, shown or compared; hashes are compared in constant time.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
@@ -62,11 +63,6 @@ impl KeyHash {
     pub fn is_well_known(&self) -> bool {
         WEAK_KEYS.iter().any(|known| Self::of(known) == *self)
     }
-
-    /// First 64 bits of the hash: enough to tell keys apart in a counter, useless for anything else.
-    pub fn fingerprint(&self) -> u64 {
-        self.0.iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte))
-    }
 }
 
 /// Constant time: does not depend on the position of the first difference.
@@ -77,6 +73,13 @@ impl PartialEq for KeyHash {
 }
 
 impl Eq for KeyHash {}
+
+/// For tables with a secret hash function: the bucket says nothing about the bytes.
+impl Hash for KeyHash {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
 
 impl FromStr for KeyHash {
     type Err = KeyHashError;

@@ -6,6 +6,7 @@
 pub mod agent;
 pub mod api;
 pub mod audit;
+pub mod browser_url;
 pub mod builtins;
 pub mod call;
 pub mod caller;
@@ -32,6 +33,7 @@ pub mod wildcard;
 pub use agent::{AgentConfig, ModelSpec};
 pub use api::{ApiDocument, ApiSpec};
 pub use audit::OnFull;
+pub use browser_url::BrowserUrl;
 pub use builtins::BuiltinConfig;
 pub use call::{CallError, ErrorCode, ExecutionState, Stage, ToolContext, ToolResult};
 pub use caller::{Caller, CallerId};

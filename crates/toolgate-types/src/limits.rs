@@ -17,6 +17,8 @@ pub struct CallLimits {
     pub max_output: ByteSize,
     /// Resolution of name collisions between tools.
     pub on_collision: OnCollision,
+    /// Time that untrusted content taints a caller that has no session.
+    pub taint_window: HumanDuration,
 }
 
 impl Default for CallLimits {
@@ -27,6 +29,7 @@ impl Default for CallLimits {
             default_timeout: HumanDuration::from_secs(30),
             max_output: ByteSize::from_mib(4),
             on_collision: OnCollision::Qualify,
+            taint_window: HumanDuration::from_secs(3_600),
         }
     }
 }

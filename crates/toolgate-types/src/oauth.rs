@@ -10,6 +10,9 @@ use crate::ConfigString;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct OauthConfig {
     pub grant: OauthGrant,
+    /// Issuer of the only authorization server that is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
     /// Client ID, if a client was registered beforehand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<ConfigString>,

@@ -77,8 +77,8 @@ pub struct Profile {
     /// Restricts tool schemas to the subset that this vendor's models accept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<SchemaDialect>,
-    /// Placement of hints in results.
-    pub hints: HintsPlacement,
+    /// Hints in results over MCP.
+    pub hints: HintsMode,
 }
 
 impl Profile {
@@ -161,15 +161,19 @@ pub enum SchemaDialect {
     Any,
 }
 
-/// Placement of hints in a result.
+/// Hints in a result over MCP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HintsPlacement {
-    /// In `_meta` only.
+pub enum HintsMode {
+    /// In `_meta`, and only hints that the client can act on.
     #[default]
-    Meta,
-    /// In `_meta`, and as text content that models read.
+    Brief,
+    /// None.
+    Off,
+    /// The hints of `Brief`, as one line of text content that models read.
     Text,
+    /// All hints and metadata, in `_meta`.
+    Full,
 }
 
 /// Profiles that a caller uses.
@@ -195,6 +199,8 @@ pub struct Profiles {
     pub all: Vec<Arc<Profile>>,
     /// Choices by caller; callers without one may use every profile.
     pub choices: BTreeMap<CallerId, ProfileChoice>,
+    /// Hints in results over MCP for clients without a profile.
+    pub hints: HintsMode,
 }
 
 impl Profiles {
@@ -249,9 +255,10 @@ impl Serialize for Profiles {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
         let all: BTreeMap<_, _> = self.all.iter().map(|profile| (&profile.name, &**profile)).collect();
-        let mut fields = serializer.serialize_struct("Profiles", 2)?;
+        let mut fields = serializer.serialize_struct("Profiles", 3)?;
         fields.serialize_field("all", &all)?;
         fields.serialize_field("callers", &self.choices)?;
+        fields.serialize_field("hints", &self.hints)?;
         fields.end()
     }
 }
@@ -269,7 +276,7 @@ mod tests {
             resources: ProfileSelection::default(),
             exposure: ToolExposure::Full,
             provider: None,
-            hints: HintsPlacement::Meta,
+            hints: HintsMode::Brief,
         })
     }
 
@@ -326,6 +333,7 @@ mod tests {
             .into_iter()
             .map(|(id, choice)| (id.parse().unwrap(), choice))
             .collect(),
+            hints: HintsMode::Brief,
         };
         let seen = |caller: &str, named: Option<&str>| {
             let found = profiles.resolve(&caller.parse().unwrap(), named);

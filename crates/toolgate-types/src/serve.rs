@@ -31,6 +31,11 @@ pub struct ServeConfig {
     pub max_connections: NonZeroU32,
     /// Concurrent connections from one IP address.
     pub max_connections_per_address: NonZeroU32,
+    /// Concurrent streams and WebSockets of one caller.
+    pub max_streams_per_caller: NonZeroU32,
+    /// Reverse proxies whose forwarding headers name the client.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trusted_proxies: Vec<Network>,
     /// Non-public networks allowed for servers registered over HTTP.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_networks: Vec<Network>,
@@ -63,7 +68,7 @@ pub struct ServeConfig {
 pub enum AnonymousAccess {
     /// Only this machine, and not through a proxy.
     Loopback,
-    /// Every address.
+    /// Every address, but not through a proxy that is not trusted.
     Everywhere,
 }
 
@@ -120,6 +125,8 @@ impl Default for ServeConfig {
             max_body: ByteSize::from_mib(4),
             max_connections: const { number(2000) },
             max_connections_per_address: const { number(1000) },
+            max_streams_per_caller: const { number(256) },
+            trusted_proxies: Vec::new(),
             allow_networks: Vec::new(),
             allow_commands: None,
             tls: None,

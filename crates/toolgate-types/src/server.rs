@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::network::Network;
 use crate::oauth::OauthConfig;
 use crate::{ConfigString, HumanDuration, Secret, ServerName, ToolLimits};
 
@@ -165,6 +166,9 @@ pub struct RemoteTransport {
     /// Additional certificate authorities, and our client certificate.
     #[serde(skip_serializing_if = "UpstreamTls::is_default")]
     pub tls: UpstreamTls,
+    /// Networks it may be in, besides the public internet. `None`: the URL decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_networks: Option<Vec<Network>>,
     /// Longest time without an event on a stream before it counts as dead.
     pub sse_read_timeout: HumanDuration,
     /// True if the session on the server is ended (HTTP `DELETE`) when we disconnect.

@@ -3,6 +3,7 @@
 //! Invariant: schemas, examples and expected results are kept as raw JSON, so that the spelling of numbers and the
 //! order of keys reach the other side unchanged.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -183,6 +184,14 @@ impl ToolDefinition {
     pub fn timeout(&self, default: HumanDuration) -> HumanDuration {
         self.limits.timeout.or(self.response_time.map(ResponseTime::timeout)).unwrap_or(default)
     }
+
+    /// Permissions a caller needs: the declared ones, otherwise `tools:{name}`.
+    pub fn required_permissions(&self) -> Vec<Permission> {
+        match self.permissions.as_slice() {
+            [] => vec![Permission::of_own_tool(&self.name)],
+            declared => declared.to_vec(),
+        }
+    }
 }
 
 /// Script that implements a tool.
@@ -206,6 +215,8 @@ pub struct ScriptSpec {
 }
 
 impl ScriptSpec {
+    /// Default function of a Python file.
+    pub const DEFAULT_ENTRYPOINT: &str = "run";
     /// Default memory limit.
     pub const DEFAULT_MEMORY: ByteSize = ByteSize::from_mib(1024);
 
@@ -215,7 +226,7 @@ impl ScriptSpec {
         let folder = script_path.parent().map(Path::to_owned).unwrap_or_default();
         Self {
             script_path,
-            entrypoint: "run".to_owned(),
+            entrypoint: Self::DEFAULT_ENTRYPOINT.to_owned(),
             env: BTreeMap::new(),
             max_memory: Self::DEFAULT_MEMORY,
             project: folder.clone(),
@@ -230,6 +241,20 @@ impl ScriptSpec {
 pub struct Permission(Box<str>);
 
 impl Permission {
+    /// Permission for an own tool that declares none.
+    pub fn of_own_tool(name: &ToolName) -> Self {
+        Self(format!("tools:{}", Self::tool_action(name.as_str())).into())
+    }
+
+    /// The action that allows calls of a tool: its name, or `tool.{name}` if the name alone allows something else.
+    pub fn tool_action(name: &str) -> Cow<'_, str> {
+        // `tools:write` changes tools; `{server}:resources` and `{server}:prompts` do not call tools.
+        match name {
+            "write" | "resources" | "prompts" => format!("tool.{name}").into(),
+            name => name.into(),
+        }
+    }
+
     pub fn resource(&self) -> &str {
         self.0.split_once(':').map_or("", |(resource, _)| resource)
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
@@ -54,6 +55,8 @@ pub struct BuiltinCall {
     pub deadline: Instant,
     /// The client that made the call, if it can be asked questions.
     pub client: Option<Arc<dyn DownstreamClient>>,
+    /// Set by a tool whose result holds untrusted content, although the tool itself is trusted.
+    pub untrusted: Arc<AtomicBool>,
 }
 
 /// A tool implemented in Rust.
@@ -76,6 +79,8 @@ pub struct BuiltinTool {
     pub tags: Vec<String>,
     /// True if arguments leave this machine and results come from untrusted third parties.
     pub open_world: bool,
+    /// True if every caller may call it, because it returns only the caller's own data.
+    pub own_data: bool,
     /// True if it only waits for a person. Such a call takes no slot, so the tool has to limit waiting calls itself.
     pub waits_for_person: bool,
     /// Stops everything the tool has started.
@@ -102,6 +107,7 @@ impl BuiltinTool {
             timeout: None,
             tags: Vec::new(),
             open_world: false,
+            own_data: false,
             waits_for_person: false,
             stop: None,
             run: Box::new(run),
@@ -115,9 +121,11 @@ impl BuiltinTool {
         context: ToolContext,
         client: Option<&Arc<dyn DownstreamClient>>,
         deadline: Instant,
+        untrusted: &Arc<AtomicBool>,
     ) -> BuiltinResult {
         let (arguments, caller) = (input.arguments().clone(), input.caller().clone());
-        (self.run)(BuiltinCall { arguments, caller, context, deadline, client: client.cloned() }).await
+        let (client, untrusted) = (client.cloned(), Arc::clone(untrusted));
+        (self.run)(BuiltinCall { arguments, caller, context, deadline, client, untrusted }).await
     }
 }
 

@@ -36,9 +36,6 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time to read the rest of stdout after the process tree has ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 const MAX_OPEN_FILES: u64 = 256;
-/// The suggested fix if the sandbox cannot be created.
-const SANDBOX_HINT: &str = "use Linux 5.13 or later with Landlock enabled, or set `code_execution.sandbox: false` to \
-                            run code with the permissions of Toolgate itself";
 /// Lines of stderr in the result.
 const STDERR_LINES: usize = 200;
 /// The address space limit is this multiple of `max_memory`: programs reserve more than they use.
@@ -136,7 +133,8 @@ impl CodeRunner {
     pub async fn run(&self, job: &CodeJob) -> Result<CodeOutcome, BuiltinError> {
         if self.config.sandbox && !sandbox::is_supported() {
             let message = "the sandbox needs Landlock, which this kernel does not support";
-            return Err(BuiltinError::new(ErrorCode::ServiceUnavailable, message).with_hint(SANDBOX_HINT));
+            return Err(BuiltinError::new(ErrorCode::ServiceUnavailable, message)
+                .with_hint(sandbox::MissingLayer::Landlock.hint()));
         }
         let (program, mut args, needs) = self.interpreter(job.language).await?;
         let scratch = ScratchDir::new(&self.root, &self.shutdowns).map_err(|error| scratch_error(&error))?;
@@ -158,7 +156,7 @@ impl CodeRunner {
                 ErrorCode::ServiceUnavailable,
                 format!("{}{}", sandbox::SANDBOX_FAILED, why.1),
             )
-            .with_hint(SANDBOX_HINT));
+            .with_hint(sandbox::MissingLayer::Landlock.hint()));
         }
         if let Some(exceeded) = exceeded {
             return Err(self.limit_error(exceeded, &stdout, &stderr));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use toolgate_mcp::network::AddressPolicy;
 use toolgate_mcp::oauth::{BrowserLogin, LoginError, LoginOptions, MAX_LOGINS, TokenSource};
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::transport::{OpenError, RemoteOptions, http, lines, sse, websocket};
@@ -94,6 +95,29 @@ pub enum ConnectCause {
     Login(#[source] Arc<LoginError>),
 }
 
+/// The kind of an outage, as far as callers have to react differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutageKind {
+    /// The server does not answer, or not with MCP.
+    Unreachable,
+    /// The server rejects our credential, or requires a login.
+    Unauthorized,
+    /// The server limits our request rate. It may say how long.
+    RateLimited(Option<Duration>),
+}
+
+impl From<&LinkError> for OutageKind {
+    fn from(error: &LinkError) -> Self {
+        match error {
+            LinkError::Status { status: 401 | 403, .. }
+            | LinkError::LoginRequired(_)
+            | LinkError::LoginFailed(_) => Self::Unauthorized,
+            LinkError::Status { status: 429, retry_after, .. } => Self::RateLimited(*retry_after),
+            _ => Self::Unreachable,
+        }
+    }
+}
+
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.exit {
@@ -130,6 +154,15 @@ impl ConnectError {
         }
     }
 
+    /// Returns the kind of outage.
+    pub fn kind(&self) -> OutageKind {
+        match self.link_error() {
+            _ if self.needs_login() => OutageKind::Unauthorized,
+            Some(error) => OutageKind::from(error),
+            None => OutageKind::Unreachable,
+        }
+    }
+
     /// Returns true if a person has to log in first.
     pub fn needs_login(&self) -> bool {
         let login =
@@ -145,9 +178,16 @@ impl ConnectError {
             _ if self.needs_login() => true,
             // A missing program or a bad certificate does not change within seconds.
             ConnectCause::Spawn(_) | ConnectCause::Login(_) => true,
+            // The credential must be corrected first; a rate limit must not be tested.
+            _ if self.kind() != OutageKind::Unreachable => true,
             _ if matches!(
                 self.link_error(),
-                Some(LinkError::Tls { .. } | LinkError::Redirect(_) | LinkError::Encoding(_))
+                Some(
+                    LinkError::Tls { .. }
+                        | LinkError::Redirect(_)
+                        | LinkError::Encoding(_)
+                        | LinkError::Blocked { .. }
+                )
             ) =>
             {
                 true
@@ -161,9 +201,15 @@ impl ConnectError {
     /// The suggested fix.
     pub fn hint(&self) -> Option<String> {
         match self.link_error() {
+            Some(LinkError::Blocked { .. }) => {
+                return Some("add its network to `allow_networks` of the server, if you trust it".to_owned());
+            }
             Some(LinkError::Tls { hint, .. }) => return hint.map(str::to_owned),
             Some(LinkError::Redirect(Some(_))) => {
                 return Some("set `url` to that URL, if you trust it".to_owned());
+            }
+            Some(LinkError::Status { status: 401 | 403, .. }) => {
+                return Some("check `headers` of the server: it rejects the credential".to_owned());
             }
             _ => {}
         }
@@ -180,13 +226,30 @@ impl ConnectError {
     }
 }
 
+/// Limits of the connections to a server.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectionLimits {
+    pub messages: ScanLimits,
+    /// Concurrent requests over HTTP: as many as calls may run at all, so that they do not wait here.
+    pub max_requests: usize,
+}
+
+/// Requests that a server gets at once even if fewer calls may run: lists and checks must not wait for a call.
+const MIN_REQUESTS: usize = 16;
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self { messages: ScanLimits::default(), max_requests: 64 }
+    }
+}
+
 /// Connects to a server. A server that exits on the probe for the newest protocol revision is restarted and gets the
 /// legacy handshake.
 ///
 /// If the server requires a login and a person is present, runs the login. It has its own timeout.
 pub async fn connect(
     spec: &ServerSpec,
-    limits: ScanLimits,
+    limits: ConnectionLimits,
     tokens: Option<&Arc<TokenSource>>,
     handler: Arc<dyn Handler>,
 ) -> Result<Connection, ConnectError> {
@@ -216,10 +279,9 @@ pub async fn connect(
 pub fn login_options(folder: Option<PathBuf>, responder: &Arc<dyn Responder>) -> LoginOptions {
     let responder = Arc::clone(responder);
     let browser = responder.can_ask(QuestionKind::Login).then(|| BrowserLogin {
-        open: Arc::new(move |server, url| {
-            let (responder, login) =
-                (Arc::clone(&responder), Question::Login { server: server.into(), url: url.into() });
-            Box::pin(async move { drop(responder.ask(Arc::new(login)).await) })
+        open: Arc::new(move |page| {
+            let responder = Arc::clone(&responder);
+            Box::pin(async move { drop(responder.ask(Arc::new(Question::Login(page))).await) })
         }),
         timeout: LOGIN_TIMEOUT,
     });
@@ -236,12 +298,13 @@ pub fn token_source(spec: &ServerSpec, logins: &LoginOptions) -> Option<TokenSou
     }
     let url = Url::parse(remote.url.expose()).ok()?;
     let (options, tls) = (remote.oauth.clone().unwrap_or_default(), remote.tls.clone());
-    Some(TokenSource::new(spec.name.as_str(), url, options, tls, logins))
+    let addresses = AddressPolicy::of_server(&url, remote.allow_networks.as_deref());
+    Some(TokenSource::new(spec.name.as_str(), url, options, tls, logins).with_addresses(addresses))
 }
 
 async fn attempt(
     spec: &ServerSpec,
-    limits: ScanLimits,
+    limits: ConnectionLimits,
     tokens: Option<Arc<TokenSource>>,
     handler: Arc<dyn Handler>,
     mode: ProtocolMode,
@@ -249,31 +312,35 @@ async fn attempt(
     let connect_timeout = spec.timeout.get();
     let (link, child, over_http) = match &spec.transport {
         Transport::Stdio(stdio) => {
-            let (link, child) = start_child(spec, stdio, limits)?;
+            let (link, child) = start_child(spec, stdio, limits.messages)?;
             (link, Some(child), false)
         }
         Transport::Http(remote) => (
-            http::open(remote_options(remote, tokens.clone(), connect_timeout)?, limits)
+            http::open(remote_options(remote, tokens.clone(), connect_timeout, limits)?, limits.messages)
                 .map_err(ConnectCause::from)?,
             None,
             true,
         ),
         Transport::Sse(remote) => (
-            sse::open(remote_options(remote, tokens.clone(), connect_timeout)?, limits)
+            sse::open(remote_options(remote, tokens.clone(), connect_timeout, limits)?, limits.messages)
                 .await
                 .map_err(ConnectCause::from)?,
             None,
             false,
         ),
         Transport::Websocket(remote) => (
-            websocket::open(remote_options(remote, None, connect_timeout)?, websocket::PING_INTERVAL, limits)
-                .await
-                .map_err(ConnectCause::from)?,
+            websocket::open(
+                remote_options(remote, None, connect_timeout, limits)?,
+                websocket::PING_INTERVAL,
+                limits.messages,
+            )
+            .await
+            .map_err(ConnectCause::from)?,
             None,
             false,
         ),
     };
-    let session = Session::start(link, over_http, limits, handler);
+    let session = Session::start(link, over_http, limits.messages, handler);
     if let Some(tokens) = tokens {
         session.set_token_source(tokens);
     }
@@ -322,6 +389,7 @@ fn remote_options(
     remote: &RemoteTransport,
     tokens: Option<Arc<TokenSource>>,
     connect_timeout: Duration,
+    limits: ConnectionLimits,
 ) -> Result<RemoteOptions, ConnectError> {
     let url = Url::parse(remote.url.expose()).map_err(|_| {
         ConnectCause::Open(OpenError::UnsupportedUrl {
@@ -334,9 +402,11 @@ fn remote_options(
     Ok(RemoteOptions {
         headers,
         connect_timeout,
+        max_concurrent: limits.max_requests.max(MIN_REQUESTS),
         sse_read_timeout: remote.sse_read_timeout.get(),
         terminate_on_close: remote.terminate_on_close,
         tls: remote.tls.clone(),
+        addresses: AddressPolicy::of_server(&url, remote.allow_networks.as_deref()),
         tokens,
         ..RemoteOptions::new(url)
     })

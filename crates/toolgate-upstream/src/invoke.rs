@@ -1,20 +1,20 @@
-//! Calls a tool of an MCP server. Takes only an `Input`, the proof that the policy and the schema were checked:
+//! Sends the operations of callers to an MCP server: tool calls, resources, prompts, completions, tasks. Takes only an `Input`, the proof that the policy and the schema were checked:
 //!
 //! ```compile_fail
 //! # async fn f(server: &std::sync::Arc<toolgate_upstream::Server>, tool: &toolgate_upstream::invoke::RemoteTool, trace: &toolgate_upstream::TraceContext) {
 //! let arguments = toolgate_json::RawJson::from_value(&"{}");
-//! toolgate_upstream::invoke::invoke(server, tool, &arguments, &Default::default(), trace, std::time::Duration::MAX).await;
+//! toolgate_upstream::invoke::invoke(server, tool, &arguments, &Default::default(), trace).await;
 //! # }
 //! ```
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use toolgate_mcp::mirror::{self, HeaderMirror};
-use toolgate_mcp::{Forwarded, LinkError, Params, RawJson, RequestError, TraceContext};
+use toolgate_mcp::{Forwarded, LinkError, Params, RawJson, RequestError, Session, TraceContext};
 use toolgate_policy::Input;
 
 use crate::builtin::BuiltinError;
+use crate::connect::Connection;
 use crate::openapi::ApiError;
 use crate::script::ScriptError;
 use crate::server::{Server, ServerUnavailable, mask_secrets};
@@ -28,7 +28,56 @@ pub struct RemoteTool {
     pub mirrors: Vec<HeaderMirror>,
 }
 
-/// The failure of a tool call, for all kinds of tools.
+/// A request to a server that is not a tool call.
+#[derive(Debug, Clone)]
+pub enum ServerRequest {
+    /// Reads the resource in the argument `uri`.
+    ReadResource,
+    /// Gets a prompt, by its name on the server.
+    GetPrompt { name: String },
+    /// Completes an argument of a prompt or a resource template.
+    Complete { reference: RawJson },
+    /// Sends a request for a task.
+    Task { method: TaskMethod, id: String },
+}
+
+/// Requests for a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskMethod {
+    Get,
+    Result,
+    Update,
+    Cancel,
+}
+
+impl ServerRequest {
+    fn method(&self) -> &'static str {
+        match self {
+            Self::ReadResource => "resources/read",
+            Self::GetPrompt { .. } => "prompts/get",
+            Self::Complete { .. } => "completion/complete",
+            Self::Task { method: TaskMethod::Get, .. } => "tasks/get",
+            Self::Task { method: TaskMethod::Result, .. } => "tasks/result",
+            Self::Task { method: TaskMethod::Update, .. } => "tasks/update",
+            Self::Task { method: TaskMethod::Cancel, .. } => "tasks/cancel",
+        }
+    }
+
+    fn params(&self, arguments: &RawJson) -> Params {
+        match self {
+            Self::ReadResource => Params::none().with_members(arguments),
+            Self::GetPrompt { name } => {
+                Params::none().with_text("name", name).with_raw("arguments", arguments.clone())
+            }
+            Self::Complete { reference } => {
+                Params::none().with_raw("ref", reference.clone()).with_members(arguments)
+            }
+            Self::Task { id, .. } => Params::none().with_text("taskId", id),
+        }
+    }
+}
+
+/// The failure of an operation, for all kinds of tools.
 #[derive(Debug, thiserror::Error)]
 pub enum InvokeError {
     /// The server is not available.
@@ -51,17 +100,17 @@ pub enum InvokeError {
     Request(#[from] RequestError),
 }
 
-/// Calls a tool. Forwards the client's metadata and the trace context to the server.
+/// Calls a tool. Forwards the client's metadata and the trace context to the server. Waits as long as its caller does:
+/// dropping the future cancels the request.
 ///
 /// # Errors
-/// If the server is not available, or does not answer in time.
+/// If the server is not available, or does not answer.
 pub async fn invoke(
     server: &Arc<Server>,
     tool: &RemoteTool,
     input: &Input,
     along: &Forwarded,
     trace: &TraceContext,
-    within: Duration,
 ) -> Result<RawJson, InvokeError> {
     let client_connection = server.client_connection(along.client.as_ref()).await?;
     let connection = &client_connection.connection;
@@ -76,11 +125,39 @@ pub async fn invoke(
         .with_mirror_headers(mirrored)
         .with_forwarded(along)
         .with_trace(trace);
-    let within = along.extend_timeout(within);
-    match connection.session.request_with_input("tools/call", params, within).await {
+    send(server, connection, "tools/call", params).await
+}
+
+/// Sends a request other than a tool call, with the same proof and in the same way.
+///
+/// # Errors
+/// If the server is not available, or does not answer.
+pub async fn request(
+    server: &Arc<Server>,
+    request: &ServerRequest,
+    input: &Input,
+    along: &Forwarded,
+    trace: &TraceContext,
+) -> Result<RawJson, InvokeError> {
+    let client_connection = server.client_connection(along.client.as_ref()).await?;
+    let params = request.params(input.arguments()).with_forwarded(along).with_trace(trace);
+    send(server, &client_connection.connection, request.method(), params).await
+}
+
+async fn send(
+    server: &Server,
+    connection: &Connection,
+    method: &str,
+    params: Params,
+) -> Result<RawJson, InvokeError> {
+    match connection.session.request_with_input(method, params, Session::NO_TIMEOUT).await {
         Err(RequestError::Link(why @ LinkError::Closed)) => {
             let why = connection.describe_disconnect(&why).await;
             Err(InvokeError::Ended(mask_secrets(server.spec(), &why)))
+        }
+        Err(error @ RequestError::Link(LinkError::Unreachable(_))) => {
+            server.check_health();
+            Err(error.into())
         }
         answer => Ok(answer?),
     }

@@ -4,6 +4,7 @@
 //! Invariant: all processes started by this crate are gone when they are stopped or dropped, and when Toolgate itself
 //! is killed.
 
+mod blocking;
 pub mod builtin;
 pub mod code;
 pub mod connect;
@@ -13,7 +14,6 @@ pub mod openapi;
 pub mod poisoning;
 pub mod process;
 pub mod questions;
-pub mod schema;
 pub mod script;
 pub mod search;
 pub mod server;
@@ -25,10 +25,12 @@ pub use toolgate_mcp::{
     mirror, scan, with_jitter,
 };
 
+pub use blocking::run_blocking;
 pub use builtin::BuiltinTool;
+pub use connect::OutageKind;
 pub use questions::{NoResponder, Responder};
 pub use script::ScriptRunner;
 pub use server::{
-    ClientConnection, ClientFeatures, ResourceSubscription, Server, ServerState, ServerUnavailable,
+    ClientConnection, ClientFeatures, LogLimit, ResourceSubscription, Server, ServerState, ServerUnavailable,
     log_server_message,
 };

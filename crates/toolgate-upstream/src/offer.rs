@@ -13,11 +13,11 @@ use sha2::{Digest, Sha256};
 use toolgate_mcp::message::RpcError;
 use toolgate_mcp::mirror::{HeaderMirror, find_mirrors};
 use toolgate_mcp::{RawJson, RequestError};
+use toolgate_policy::schema;
 use toolgate_redact::sanitize::{first_hidden, sanitize};
 
 use crate::connect::Connection;
 use crate::poisoning;
-use crate::schema::check;
 
 /// The longest description in bytes that a model should have to read.
 const MAX_DESCRIPTION_BYTES: usize = 4 << 10;
@@ -33,12 +33,28 @@ pub struct ServerOffer {
     /// The server's instructions for a model, cleaned; `None` if they must not be shown.
     pub instructions: Option<String>,
     pub tools: Arc<[OfferedTool]>,
+    /// False while the server has not answered the request for its tools.
+    pub has_listed_tools: bool,
     pub prompts: Arc<[OfferedItem]>,
     pub resources: Arc<[OfferedItem]>,
     pub templates: Arc<[OfferedItem]>,
 }
 
 impl ServerOffer {
+    /// Replaces the definitions of these kinds by those of a newer offer.
+    pub fn update(&mut self, newer: Self, kinds: OfferKinds) {
+        (self.version, self.instructions) = (newer.version, newer.instructions);
+        if kinds.tools {
+            (self.tools, self.has_listed_tools) = (newer.tools, true);
+        }
+        if kinds.prompts {
+            self.prompts = newer.prompts;
+        }
+        if kinds.resources {
+            (self.resources, self.templates) = (newer.resources, newer.templates);
+        }
+    }
+
     /// The kinds of definitions that differ.
     pub fn changes_since(&self, before: &Self) -> OfferKinds {
         let tools = |offer: &Self| offer.tools.iter().map(|tool| tool.hash.clone()).collect::<Vec<_>>();
@@ -144,23 +160,42 @@ pub struct OfferKinds {
 }
 
 impl OfferKinds {
+    pub const TOOLS: Self = Self { tools: true, prompts: false, resources: false };
+    pub const PROMPTS: Self = Self { tools: false, prompts: true, resources: false };
+    pub const RESOURCES: Self = Self { tools: false, prompts: false, resources: true };
     pub const ALL: Self = Self { tools: true, prompts: true, resources: true };
 
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
+
+    /// The kinds in both sets.
+    pub fn intersection(self, other: Self) -> Self {
+        Self {
+            tools: self.tools && other.tools,
+            prompts: self.prompts && other.prompts,
+            resources: self.resources && other.resources,
+        }
+    }
+
+    /// The kinds of this set that are not in the other.
+    pub fn without(self, other: Self) -> Self {
+        Self {
+            tools: self.tools && !other.tools,
+            prompts: self.prompts && !other.prompts,
+            resources: self.resources && !other.resources,
+        }
+    }
 }
 
-/// Lists the definitions of these kinds. Copies the others from `before`.
+/// Lists the definitions of these kinds.
 pub async fn discover(
     connection: &Connection,
     kinds: OfferKinds,
-    before: Option<&ServerOffer>,
     within: Duration,
 ) -> Result<ServerOffer, RequestError> {
     let Connection { session, peer, .. } = connection;
-    let mut offer = before.cloned().unwrap_or_default();
-    offer.version = sanitize(&peer.version).into_owned();
+    let mut offer = ServerOffer { version: sanitize(&peer.version).into_owned(), ..ServerOffer::default() };
     offer.instructions = peer
         .instructions
         .as_ref()
@@ -174,9 +209,17 @@ pub async fn discover(
         offer.prompts = list_items(connection, "prompts/list", "prompts", within).await?;
     }
     if kinds.resources && peer.has_capability("resources") {
-        offer.resources = list_items(connection, "resources/list", "resources", within).await?;
-        offer.templates =
-            list_items(connection, "resources/templates/list", "resourceTemplates", within).await?;
+        let (resources, templates) = futures_util::future::join(
+            list_items(connection, "resources/list", "resources", within),
+            list_items(connection, "resources/templates/list", "resourceTemplates", within),
+        )
+        .await;
+        offer.resources = resources?;
+        // Resources work without templates.
+        match templates {
+            Ok(templates) => offer.templates = templates,
+            Err(error) => tracing::warn!("the resource templates of a server cannot be listed: {error}"),
+        }
     }
     Ok(offer)
 }
@@ -212,7 +255,7 @@ pub(crate) fn parse_tool(definition: RawJson) -> OfferedTool {
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
     let title = shape.title.as_deref().unwrap_or_default();
-    let schema_fault = |schema: &Value| check(schema).err().map(|fault| fault.to_string());
+    let schema_fault = |schema: &Value| schema::check(schema).err().map(|fault| fault.to_string());
     let fault = [shape.name.as_str(), title, description]
         .into_iter()
         .find_map(text_fault)

@@ -216,7 +216,8 @@ impl HttpApi {
             tools.push(offered);
         }
         let version = sanitize(&version).into_owned();
-        let offer = ServerOffer { version, tools: tools.into(), ..ServerOffer::default() };
+        let offer =
+            ServerOffer { version, tools: tools.into(), has_listed_tools: true, ..ServerOffer::default() };
         LoadedApi { offer: Some(offer), operations: built, problem: None }
     }
 }

@@ -22,6 +22,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 use toolgate_types::ConfigString;
 
+pub mod orphans;
 pub mod sandbox;
 pub mod shim;
 mod stderr;
@@ -325,18 +326,19 @@ impl Child {
             program: program.into(),
             args: spec.args.iter().map(|arg| arg.expose().into()).collect(),
         };
-        let mut process = Command::new(spec.shim.as_deref().unwrap_or(Path::new(SELF_EXE)))
+        let mut command = Command::new(spec.shim.as_deref().unwrap_or(Path::new(SELF_EXE)));
+        command
             .arg0("toolgate")
             .arg("shim")
             .args(args.to_command_line())
             .current_dir(&spec.cwd)
             .env_clear()
+            .env(shim::ARENA_RESERVE.0, shim::ARENA_RESERVE.1)
             .envs(environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(refused)?;
+            .stderr(Stdio::piped());
+        let (mut process, registered) = orphans::spawn_shim(|| command.spawn()).map_err(refused)?;
         // The process id is valid, because the process cannot have been reaped yet. An error from here on drops the
         // pipes, which ends the shim.
         let shim = process.id().and_then(|id| Pid::from_raw(id.cast_signed())).ok_or_else(|| {
@@ -347,7 +349,7 @@ impl Child {
         let stderr = Arc::new(stderr::StderrTail::default());
         let (exit_sender, exit) = watch::channel(None);
         let mut tasks = JoinSet::new();
-        tasks.spawn(supervise(process, shim, errors, Arc::clone(&stderr), exit_sender));
+        tasks.spawn(supervise(process, (shim, registered), errors, Arc::clone(&stderr), exit_sender));
         Ok(Self { stdin, stdout, shim, shim_fd, stderr, exit, _tasks: tasks })
     }
 
@@ -447,7 +449,7 @@ impl Drop for Child {
 /// Reads stderr and waits for the exit, then publishes it.
 async fn supervise(
     mut process: tokio::process::Child,
-    shim: Pid,
+    (shim, registered): (Pid, orphans::RegisteredShim),
     errors: Option<ChildStderr>,
     stderr: Arc<stderr::StderrTail>,
     exit_sender: watch::Sender<Option<ChildExit>>,
@@ -467,15 +469,16 @@ async fn supervise(
         }
     };
     if status.as_ref().is_ok_and(|status| status.signal().is_some()) {
-        // The shim was killed from outside. Processes still in its session can be found.
-        let _ = spawn_blocking(move || tree::kill_session(shim)).await;
+        // The shim was killed from outside. Processes still in its session can be found, and those that are our
+        // children now.
+        let _ = spawn_blocking(move || tree::kill_session(shim).and_then(|()| orphans::kill_all())).await;
     }
     if !all_read {
         // The last lines matter most. The pipe closes with the tree, unless a descriptor was passed elsewhere.
         let _ = timeout(DRAIN_TIMEOUT, read).await;
     }
     // Before publishing, so that observers find everything gone, including our descriptors.
-    drop(process);
+    drop((process, registered));
     // There may be no receiver.
     let _ = exit_sender.send(Some(status.map_or(ChildExit::Unknown, ChildExit::from_shim_status)));
 }

@@ -6,6 +6,8 @@
 //! queue, elicitation at an MCP client, or none. Invariant: a feature that no person can answer is not declared to
 //! servers, and a question that cannot be asked fails at once instead of waiting.
 
+mod arguments;
+
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -13,7 +15,12 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use toolgate_policy::schema::SchemaViolations;
 use toolgate_policy::{SchemaError, SchemaValidator};
-use toolgate_types::CallerId;
+use toolgate_types::{BrowserUrl, CallerId};
+
+pub use toolgate_mcp::oauth::LoginPage;
+
+pub use self::arguments::{MaskedPart, NotShowable, ShownArguments, masked_parts};
+use crate::blocking::run_blocking;
 
 /// Size limit of an answer.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
@@ -31,7 +38,7 @@ pub enum Question {
     /// A server asks its client for values. The answer is an object with the values.
     Elicitation(ElicitationQuestion),
     /// A server requires a login. The answer, which has no value, comes once the URL was shown.
-    Login { server: String, url: String },
+    Login(LoginPage),
 }
 
 /// Kinds of questions, as far as responders differ in them.
@@ -50,8 +57,8 @@ pub enum QuestionKind {
 #[derive(Debug, Clone)]
 pub struct ApprovalQuestion {
     pub text: String,
-    /// Arguments of the call, or parameters of the request, sanitised.
-    pub arguments: String,
+    /// Arguments of the call, or parameters of the request.
+    pub arguments: ShownArguments,
     /// The caller whose call needs approval.
     pub caller: CallerId,
     pub tool: String,
@@ -78,7 +85,7 @@ pub struct ElicitationQuestion {
     pub server: String,
     pub message: String,
     /// URL to open, in place of a form.
-    pub url: Option<String>,
+    pub url: Option<BrowserUrl>,
     /// JSON Schema of the form.
     pub schema: Json,
 }
@@ -94,9 +101,10 @@ impl AnswerSchema {
     /// Compiles a schema.
     ///
     /// # Errors
-    /// If it is not a valid schema.
+    /// If it is not a valid schema, or would take too long to validate with.
     pub fn new(json: Json) -> Result<Self, SchemaError> {
-        let validator = SchemaValidator::new(&json)?;
+        // Patterns take time to compile.
+        let validator = run_blocking(true, || SchemaValidator::new(&json))?;
         Ok(Self { json, validator })
     }
 
@@ -105,7 +113,8 @@ impl AnswerSchema {
     /// # Errors
     /// If the value does not match the schema.
     pub fn check(&self, value: &Json) -> Result<(), SchemaViolations> {
-        self.validator.check(value)
+        // Answers are at most 64 KiB, but schemas come from outside.
+        run_blocking(self.validator.is_expensive(MAX_ANSWER_BYTES), || self.validator.check(value))
     }
 }
 
@@ -115,7 +124,7 @@ impl Question {
             Self::Approval(_) | Self::Sampling(_) => QuestionKind::Approval,
             Self::Input(_) => QuestionKind::HumanInput,
             Self::Elicitation(_) => QuestionKind::Elicitation,
-            Self::Login { .. } => QuestionKind::Login,
+            Self::Login(_) => QuestionKind::Login,
         }
     }
 
@@ -136,7 +145,7 @@ impl Question {
             }
             Self::Input(input) => input,
             // The server checks the values of its own form.
-            Self::Elicitation(_) | Self::Login { .. } => return Ok(()),
+            Self::Elicitation(_) | Self::Login(_) => return Ok(()),
         };
         let choices = &input.choices;
         match (&input.schema, value) {

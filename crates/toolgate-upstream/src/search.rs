@@ -7,12 +7,13 @@ use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::HeaderMap;
 use reqwest::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tokio::time::{Instant, timeout_at};
 use toolgate_mcp::RawJson;
+use toolgate_mcp::transport::retry_after;
 use toolgate_redact::sanitize::sanitize;
 use toolgate_types::ErrorCode;
 use toolgate_types::builtins::{SearchProvider, WebSearchConfig};
@@ -252,11 +253,9 @@ impl SearchEngine {
         match (status.as_u16(), self.config.provider) {
             (403, SearchProvider::Searxng) => BuiltinError::new(ErrorCode::ProviderFailure, answered)
                 .with_hint("add `json` to `search.formats` in the settings.yml of the instance"),
-            (401 | 403, _) => BuiltinError::new(ErrorCode::ProviderFailure, answered)
+            (401 | 403, _) => BuiltinError::new(ErrorCode::Unauthorized, answered)
                 .with_hint("check that `web_search.key` is valid and has quota left"),
             (429 | 432 | 433, _) | (202, SearchProvider::Duckduckgo) => {
-                let seconds =
-                    headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
                 let mut fault = BuiltinError::new(
                     ErrorCode::RateLimited,
                     format!("{name} limits the request rate ({status})"),
@@ -264,7 +263,7 @@ impl SearchEngine {
                 .with_hint(
                     "search less often, or upgrade the plan; `toolbox.tools` can cache and limit searches",
                 );
-                fault.retry_after = Some(Duration::from_secs(seconds.unwrap_or(60).min(86_400)));
+                fault.retry_after = Some(retry_after(headers).unwrap_or(Duration::from_secs(60)));
                 fault
             }
             (500.., _) => BuiltinError::new(ErrorCode::ServiceUnavailable, answered),

@@ -10,36 +10,43 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use serde::Deserialize;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolgate_mcp::oauth::{LoginOptions, TokenSource};
-use toolgate_mcp::scan::ScanLimits;
-use toolgate_mcp::{DownstreamClient, Params, RawJson, RequestError, RpcError, with_jitter};
+use toolgate_mcp::{DownstreamClient, LinkError, Params, RawJson, RequestError, RpcError, with_jitter};
+use toolgate_policy::Input;
 use toolgate_redact::mask;
 use toolgate_types::ServerSpec;
-use toolgate_types::server::StartupMode;
+use toolgate_types::server::{StartupMode, Transport};
 
-use crate::connect::{ConnectError, Connection, connect, token_source};
+use crate::builtin::BuiltinError;
+use crate::connect::{ConnectError, Connection, ConnectionLimits, OutageKind, connect, token_source};
 use crate::invoke::InvokeError;
 use crate::offer::OfferKinds;
 
 mod client_connections;
 mod features;
+mod log_limit;
 mod notifications;
 
 pub use client_connections::ClientConnection;
 use client_connections::ClientConnections;
 pub use features::ClientFeatures;
+pub use log_limit::LogLimit;
 use notifications::NotificationHandler;
 pub use notifications::log_server_message;
 
-/// Reconnect backoff: the pauses between the attempts of one outage. Jitter varies each by up to half of it.
+/// Reconnect backoff: the pauses between the attempts of one outage. Jitter adds up to half of it.
 const BACKOFF: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 /// Once the backoff is used up, the circuit breaker lets one probe through per interval.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of background reconnects to an optional server, before jitter.
+/// Interval of background reconnects to a server that starts eagerly, before jitter.
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval of the health checks of a server over HTTP, before jitter, and the time it has to answer one.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Backoff between requests for the change stream, from the first to the longest.
 const LISTEN_BACKOFF_MIN: Duration = Duration::from_secs(1);
 const LISTEN_BACKOFF_MAX: Duration = Duration::from_secs(60);
@@ -63,6 +70,7 @@ pub enum ServerState {
         hint: Option<Arc<str>>,
         /// The earliest time of the next probe.
         next_try: Instant,
+        kind: OutageKind,
         /// True if a person has to log in.
         login: bool,
     },
@@ -89,6 +97,7 @@ pub struct ServerUnavailable {
     pub reason: Arc<str>,
     /// The suggested fix.
     pub hint: Option<Arc<str>>,
+    pub kind: OutageKind,
 }
 
 /// An MCP server with its connection.
@@ -101,8 +110,10 @@ pub struct Server {
     resource_updates: broadcast::Sender<RawJson>,
     list_changes: broadcast::Sender<OfferKinds>,
     client_connections: ClientConnections,
+    log_limit: Arc<LogLimit>,
     change_interest: Arc<Notify>,
     wake: Arc<Notify>,
+    suspect: Arc<Notify>,
     stop: Arc<Notify>,
     tasks: tokio::sync::Mutex<JoinSet<()>>,
 }
@@ -111,14 +122,15 @@ impl Server {
     /// Creates the server. Connects at once, or on first use if its startup mode is lazy.
     pub fn new(
         spec: ServerSpec,
-        limits: ScanLimits,
+        limits: ConnectionLimits,
         logins: &LoginOptions,
         features: ClientFeatures,
     ) -> Self {
         let tokens = token_source(&spec, logins).map(Arc::new);
         let spec = Arc::new(spec);
         let (state_sender, state) = watch::channel(ServerState::Idle);
-        let (wake, stop) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (wake, suspect, stop) =
+            (Arc::new(Notify::new()), Arc::<Notify>::default(), Arc::<Notify>::default());
         if spec.startup != StartupMode::Lazy {
             wake.notify_one();
         }
@@ -135,7 +147,9 @@ impl Server {
             list_changes: list_changes.clone(),
             resource_updates: resource_updates.clone(),
             server_asks: Arc::default(),
+            log_limit: Arc::default(),
         };
+        let log_limit = Arc::clone(&notifications.log_limit);
         let connect_options = ConnectOptions { spec: Arc::clone(&spec), limits, tokens, notifications };
         let client_connections = ClientConnections::new(connect_options.clone());
         let connector = Connector {
@@ -146,6 +160,7 @@ impl Server {
             subscriptions: Arc::clone(&subscriptions),
             change_interest: Arc::clone(&change_interest),
             wake: Arc::clone(&wake),
+            suspect: Arc::clone(&suspect),
         };
         let mut tasks = JoinSet::new();
         let stopped = Arc::clone(&stop);
@@ -159,8 +174,10 @@ impl Server {
             resource_updates,
             list_changes,
             client_connections,
+            log_limit,
             change_interest,
             wake,
+            suspect,
             stop,
             tasks,
         }
@@ -168,6 +185,11 @@ impl Server {
 
     pub fn spec(&self) -> &ServerSpec {
         &self.spec
+    }
+
+    /// The rate limit for log lines that the server causes.
+    pub fn log_limit(&self) -> &Arc<LogLimit> {
+        &self.log_limit
     }
 
     pub fn state(&self) -> ServerState {
@@ -181,26 +203,31 @@ impl Server {
             ServerState::Ready(connection) if connection.session.close_reason().is_none() => {
                 return Ok(Arc::clone(connection));
             }
-            ServerState::Down { reason, hint, next_try, .. } if *next_try > Instant::now() => {
-                return Err(self.unavailable(reason, hint.as_ref()));
+            ServerState::Down { reason, hint, next_try, kind, .. } if *next_try > Instant::now() => {
+                return Err(self.unavailable(reason, hint.as_ref(), *kind));
             }
             _ => Instant::now(),
         };
         self.wake.notify_one();
         loop {
             if state.changed().await.is_err() {
-                return Err(self.unavailable(&"it is being stopped".into(), None));
+                return Err(self.unavailable(&"it is being stopped".into(), None, OutageKind::Unreachable));
             }
             match &*state.borrow_and_update() {
                 ServerState::Ready(connection) if connection.session.close_reason().is_none() => {
                     return Ok(Arc::clone(connection));
                 }
-                ServerState::Down { reason, hint, next_try, .. } if *next_try > now => {
-                    return Err(self.unavailable(reason, hint.as_ref()));
+                ServerState::Down { reason, hint, next_try, kind, .. } if *next_try > now => {
+                    return Err(self.unavailable(reason, hint.as_ref(), *kind));
                 }
                 _ => {}
             }
         }
+    }
+
+    /// Checks the health of the server now, because a request did not reach it.
+    pub(crate) fn check_health(&self) {
+        self.suspect.notify_one();
     }
 
     /// Watches the connection state.
@@ -208,25 +235,31 @@ impl Server {
         self.state.clone()
     }
 
-    /// Waits until the server's lists may have changed, or the server was reconnected. Change notifications are only
+    /// Waits until lists of these kinds may have changed, or the server was reconnected. Change notifications are only
     /// requested from the server once this has been called.
-    pub async fn wait_stale(&self) {
+    pub async fn wait_stale(&self, kinds: OfferKinds) {
         self.change_interest.notify_one();
-        let _ = self.stale.subscribe().wait_for(|kinds| !kinds.is_empty()).await;
+        let _ = self.stale.subscribe().wait_for(|stale| !stale.intersection(kinds).is_empty()).await;
     }
 
-    /// Takes the kinds that may have changed. The caller has to refresh them.
-    pub fn take_stale(&self) -> OfferKinds {
-        self.stale.send_replace(OfferKinds::default())
+    /// Takes those of the kinds that may have changed. The caller has to refresh them.
+    pub fn take_stale(&self, kinds: OfferKinds) -> OfferKinds {
+        let mut taken = OfferKinds::default();
+        self.stale.send_modify(|stale| {
+            taken = stale.intersection(kinds);
+            *stale = stale.without(kinds);
+        });
+        taken
     }
 
-    pub fn has_stale(&self) -> bool {
-        !self.stale.borrow().is_empty()
+    /// The kinds that may have changed. Each notification of the server counts as a change of the value.
+    pub fn watch_stale(&self) -> watch::Receiver<OfferKinds> {
+        self.stale.subscribe()
     }
 
-    /// Waits until all changes were taken.
-    pub async fn wait_until_taken(&self) {
-        let _ = self.stale.subscribe().wait_for(|kinds| kinds.is_empty()).await;
+    /// Waits until all changes of tools were taken.
+    pub async fn wait_until_tools_taken(&self) {
+        let _ = self.stale.subscribe().wait_for(|kinds| !kinds.tools).await;
     }
 
     /// Marks kinds as changed again, after a failed refresh.
@@ -244,14 +277,20 @@ impl Server {
         self.list_changes.subscribe()
     }
 
-    /// Subscribes to changes of a resource, until the returned value is dropped. Subscribes again after an outage.
+    /// Subscribes to changes of the resource in the argument `uri`, until the returned value is dropped. Subscribes again after an outage.
     ///
     /// # Errors
     /// If the server is not available, or rejects the subscription.
     pub async fn subscribe_resource(
         self: &Arc<Self>,
-        uri: &str,
+        input: &Input,
     ) -> Result<ResourceSubscription, InvokeError> {
+        #[derive(Deserialize)]
+        struct SubscribeArguments {
+            uri: String,
+        }
+        let arguments: Result<SubscribeArguments, _> = input.arguments().parse();
+        let uri = &arguments.map_err(|error| BuiltinError::from(error.to_string()))?.uri;
         let connection = self.connection().await?;
         let first = !self.subscriptions.borrow().contains_key(uri);
         if first && connection.peer.revision.has_handshake() {
@@ -291,12 +330,9 @@ impl Server {
         }
     }
 
-    fn unavailable(&self, reason: &Arc<str>, hint: Option<&Arc<str>>) -> ServerUnavailable {
-        ServerUnavailable {
-            server: self.spec.name.to_string(),
-            reason: Arc::clone(reason),
-            hint: hint.cloned(),
-        }
+    fn unavailable(&self, reason: &Arc<str>, hint: Option<&Arc<str>>, kind: OutageKind) -> ServerUnavailable {
+        let server = self.spec.name.to_string();
+        ServerUnavailable { server, reason: Arc::clone(reason), hint: hint.cloned(), kind }
     }
 
     /// Returns a connection for a request of a client. A server that sends requests of its own, and does not say which
@@ -318,6 +354,7 @@ impl Server {
 }
 
 /// A subscription to a resource. Dropping it unsubscribes.
+#[derive(Debug)]
 pub struct ResourceSubscription {
     server: Weak<Server>,
     uri: String,
@@ -335,7 +372,7 @@ impl Drop for ResourceSubscription {
 #[derive(Clone)]
 struct ConnectOptions {
     spec: Arc<ServerSpec>,
-    limits: ScanLimits,
+    limits: ConnectionLimits,
     tokens: Option<Arc<TokenSource>>,
     notifications: NotificationHandler,
 }
@@ -362,11 +399,13 @@ struct Connector {
     subscriptions: Arc<watch::Sender<BTreeMap<String, usize>>>,
     change_interest: Arc<Notify>,
     wake: Arc<Notify>,
+    suspect: Arc<Notify>,
 }
 
 impl Connector {
     async fn run(self, stop: &Notify) {
         let mut attempts = BACKOFF.len() + 1;
+        let (mut was_connected, mut is_reported) = (false, false);
         loop {
             tokio::select! {
                 () = stop.notified() => return,
@@ -378,17 +417,28 @@ impl Connector {
             };
             // After a whole failed outage, probe once instead of running the full backoff again.
             attempts = if connected.is_some() { BACKOFF.len() + 1 } else { 1 };
-            let Some(connection) = connected else { continue };
+            let Some(connection) = connected else {
+                self.report_failed_start(std::mem::replace(&mut is_reported, true));
+                continue;
+            };
+            is_reported = true;
+            if std::mem::replace(&mut was_connected, true) {
+                tracing::info!("MCP server '{}' is available again", self.spec.name);
+            }
+            let connected_at = Instant::now();
             let ended = tokio::select! {
                 () = stop.notified() => None,
                 ended = self.wait_for_disconnect(&connection) => Some(ended),
+                ended = self.watch_health(&connection) => Some(ended),
                 never = self.listen_for_changes(&connection) => match never {},
+                never = self.report_suppressed() => match never {},
             };
             match ended {
                 Some(reason) => {
-                    // The next caller may reconnect at once.
-                    let state =
-                        ServerState::Down { reason, hint: None, next_try: Instant::now(), login: false };
+                    tracing::warn!("MCP server '{}' is not available: {reason}", self.spec.name);
+                    // In the past, so that the next caller reconnects at once, and so does one that waits already.
+                    let (next_try, kind) = (connected_at, OutageKind::Unreachable);
+                    let state = ServerState::Down { reason, hint: None, next_try, kind, login: false };
                     self.state_sender.send_replace(state);
                     close(connection).await;
                 }
@@ -400,13 +450,56 @@ impl Connector {
         }
     }
 
-    /// Waits for a caller. An optional server that is down is also retried in the background, with jitter.
+    /// Logs the number of suppressed log lines after each window with any.
+    async fn report_suppressed(&self) -> std::convert::Infallible {
+        loop {
+            let suppressed = self.connect_options.notifications.log_limit.wait_for_suppressed().await;
+            tracing::warn!("{suppressed} log lines of MCP server '{}' were suppressed", self.spec.name);
+        }
+    }
+
+    /// Logs that a server that does not have to be there cannot be reached. Required servers fail the startup instead.
+    fn report_failed_start(&self, is_reported: bool) {
+        if let ServerState::Down { reason, .. } = &*self.state_sender.borrow()
+            && self.spec.startup != StartupMode::Required
+            && !is_reported
+        {
+            tracing::warn!("MCP server '{}' is not available: {reason}", self.spec.name);
+        }
+    }
+
+    /// Waits for a caller. A server that starts eagerly is also retried in the background, with jitter.
     async fn wait_for_demand(&self) {
         let down = matches!(&*self.state_sender.borrow(), ServerState::Down { .. });
-        if down && self.spec.startup == StartupMode::Optional {
+        if down && self.spec.startup != StartupMode::Lazy {
             let _ = tokio::time::timeout(with_jitter(BACKGROUND_INTERVAL), self.wake.notified()).await;
         } else {
             self.wake.notified().await;
+        }
+    }
+
+    /// Checks the health of a server over HTTP. HTTP has no lasting connection: without a check, its end would show
+    /// only in the next call. Returns the reason once the server is gone. An answer of any other kind means that it is
+    /// there, and so does silence, because it may be busy with a long call.
+    async fn watch_health(&self, connection: &Connection) -> Arc<str> {
+        if !matches!(self.spec.transport, Transport::Http(_)) {
+            return std::future::pending().await;
+        }
+        let method = if connection.peer.revision.has_handshake() { "ping" } else { "server/discover" };
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(with_jitter(HEALTH_INTERVAL)) => {}
+                () = self.suspect.notified() => {}
+            }
+            let answer = connection.session.request(method, Params::none(), HEALTH_TIMEOUT).await;
+            if let Err(RequestError::Link(
+                error @ (LinkError::Unreachable(_)
+                | LinkError::Tls { .. }
+                | LinkError::Status { status: 502..=504, .. }),
+            )) = answer
+            {
+                return mask_secrets(&self.spec, &error.to_string()).into();
+            }
         }
     }
 
@@ -426,18 +519,17 @@ impl Connector {
                     let reason: Arc<str> = mask_secrets(&self.spec, &error_chain(&error)).into();
                     tracing::debug!(server = %self.spec.name, attempt, %reason, "connecting failed");
                     match backoff.next().filter(|_| attempt < attempts && !error.is_permanent()) {
-                        // Jitter: 50 to 150 % of the pause.
-                        Some(pause) => tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await,
+                        Some(pause) => tokio::time::sleep(with_jitter(*pause)).await,
                         None => {
                             let hint = error.hint().map(Into::into);
-                            let next_try = Instant::now() + PROBE_INTERVAL;
-                            let login = error.needs_login();
-                            self.state_sender.send_replace(ServerState::Down {
-                                reason,
-                                hint,
-                                next_try,
-                                login,
-                            });
+                            let (kind, login) = (error.kind(), error.needs_login());
+                            let pause = match kind {
+                                OutageKind::RateLimited(Some(pause)) => pause.max(PROBE_INTERVAL),
+                                _ => PROBE_INTERVAL,
+                            };
+                            let next_try = Instant::now() + pause;
+                            let down = ServerState::Down { reason, hint, next_try, kind, login };
+                            self.state_sender.send_replace(down);
                             // Callers that waited get this result; their wake-up must not trigger another probe.
                             let _ = self.wake.notified().now_or_never();
                             return None;

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use toolgate_types::server::{OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport};
 use toolgate_types::{ConfigString, HumanDuration, ServerSpec};
+use toolgate_upstream::connect::ConnectionLimits;
 use toolgate_upstream::process::shim;
-use toolgate_upstream::scan::ScanLimits;
 use toolgate_upstream::{
     ClientFeatures, LoginOptions, NoResponder, Params, RequestError, Server, ServerState,
 };
@@ -82,7 +82,7 @@ fn server(mode: &str) -> Server {
     };
     Server::new(
         spec,
-        ScanLimits::default(),
+        ConnectionLimits::default(),
         &LoginOptions::default(),
         ClientFeatures::Responder(Arc::new(NoResponder)),
     )

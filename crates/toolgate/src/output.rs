@@ -1,5 +1,6 @@
 //! Terminal output: results on stdout, messages on stderr, styles only on terminals.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +13,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use serde::Serialize;
 use serde_json::Value as Json;
 use toolgate_redact::sanitize::escape_json;
-use toolgate_redact::{KnownSecrets, SecretSources, mask_all, printable};
+use toolgate_redact::{KnownSecrets, SecretSources, is_unprintable, mask_all, printable};
 use toolgate_types::Secret;
 use toolgate_types::SecretPattern;
 use tracing_subscriber::fmt::MakeWriter;
@@ -29,6 +30,8 @@ const GREEN: Style = AnsiColor::Green.on_default().bold();
 struct HintedError {
     message: String,
     hint: String,
+    /// The error that the message is of.
+    error: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl fmt::Display for HintedError {
@@ -37,20 +40,28 @@ impl fmt::Display for HintedError {
     }
 }
 
-impl std::error::Error for HintedError {}
+impl std::error::Error for HintedError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.as_ref()?.source()
+    }
+}
 
 /// Creates an error with a suggested fix.
 pub(crate) fn error_with_hint(message: impl Into<String>, hint: impl Into<String>) -> Error {
-    Error::new(HintedError { message: message.into(), hint: hint.into() })
+    Error::new(HintedError { message: message.into(), hint: hint.into(), error: None })
 }
 
-/// Creates an error with a suggested fix, if there is one.
+/// Adds a suggested fix, if there is one, to an error.
 pub(crate) fn error_or_hint(
     error: impl std::error::Error + Send + Sync + 'static,
     hint: Option<impl Into<String>>,
 ) -> Error {
     match hint {
-        Some(hint) => error_with_hint(error.to_string(), hint),
+        Some(hint) => Error::new(HintedError {
+            message: error.to_string(),
+            hint: hint.into(),
+            error: Some(Box::new(error)),
+        }),
         None => Error::new(error),
     }
 }
@@ -82,6 +93,62 @@ pub(crate) fn mask_strings(json: &mut Json, mask: &impl Fn(&str) -> String) {
         Json::Object(fields) => fields.values_mut().for_each(|value| mask_strings(value, mask)),
         _ => {}
     }
+}
+
+/// Replaces every character that a terminal interprets or hides by a dot. Only line ends, tabs and the styles of Toolgate
+/// pass. Every output for people goes through it, so that no command can forget to sanitise a name. It cannot tell a line
+/// end of Toolgate from one in a name: text from outside goes through [`printable`] or [`quoted_lines`] before.
+pub(crate) fn safe_text(text: &str) -> Cow<'_, str> {
+    let is_unsafe = |c: char| is_unprintable(c) && !matches!(c, '\n' | '\t');
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(is_unsafe) {
+        safe.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let style = style_length(rest);
+        if style > 0 {
+            safe.push_str(&rest[..style]);
+            rest = &rest[style..];
+            continue;
+        }
+        // Line ends of Windows become plain ones.
+        if !rest.starts_with("\r\n") {
+            safe.push('·');
+        }
+        rest = &rest[rest.chars().next().map_or(0, char::len_utf8)..];
+    }
+    safe.push_str(rest);
+    Cow::Owned(safe)
+}
+
+/// Returns the length of the style at the start of a text, 0 if there is none: an SGR sequence with bold, dim, italic, or
+/// a colour from red to cyan. Others, such as concealed or black text, are not styles of Toolgate.
+fn style_length(text: &str) -> usize {
+    let Some(sequence) = text.strip_prefix("\u{1b}[") else { return 0 };
+    let Some(end) = sequence.bytes().take(16).position(|byte| byte == b'm') else { return 0 };
+    let is_plain =
+        |code: &str| matches!(code, "0" | "1" | "2" | "3" | "31" | "32" | "33" | "34" | "35" | "36");
+    if sequence[..end].split(';').all(is_plain) { "\u{1b}[".len() + end + 1 } else { 0 }
+}
+
+/// Formats text from outside that may have several lines. Later lines begin with `|`, so that none looks like a line of
+/// Toolgate.
+pub(crate) fn quoted_lines(text: &str) -> String {
+    text.lines().map(printable).collect::<Vec<_>>().join("\n  | ")
+}
+
+/// Returns the first line of a text from outside.
+pub(crate) fn first_line(text: &str) -> String {
+    printable(text.lines().next().unwrap_or_default())
+}
+
+/// Formats a log line. A line end within it comes from a logged value, such as the error of a server.
+fn safe_log_line(line: &str) -> String {
+    let line = line.trim_end_matches('\n').replace('\n', " ");
+    format!("{}\n", safe_text(&line))
 }
 
 /// Printer of a command: format, colours, and the secrets to mask. Clones share the secrets.
@@ -148,7 +215,7 @@ impl Drop for MaskedLine {
     fn drop(&mut self) {
         let text = String::from_utf8_lossy(&self.text);
         let masked = self.hidden.get().map_or_else(|| text.to_string(), |hidden| hidden.mask_all(&text));
-        let _ = std::io::stderr().write_all(masked.as_bytes());
+        let _ = std::io::stderr().write_all(safe_log_line(&masked).as_bytes());
     }
 }
 
@@ -196,7 +263,7 @@ impl Output {
     /// Prints a result for people. Errors are ignored: `toolgate check | head` ends quietly on a closed pipe.
     pub(crate) fn result(&self, text: &str) {
         let stdout = std::io::stdout();
-        let _ = anstream::AutoStream::new(stdout.lock(), self.choice).write_all(text.as_bytes());
+        let _ = anstream::AutoStream::new(stdout.lock(), self.choice).write_all(safe_text(text).as_bytes());
     }
 
     /// Prints a message to stderr.
@@ -204,7 +271,12 @@ impl Output {
         let masked = self.hidden.get().map(|hidden| hidden.mask(text));
         let text = masked.as_deref().unwrap_or(text);
         let stderr = std::io::stderr();
-        let _ = anstream::AutoStream::new(stderr.lock(), self.choice).write_all(text.as_bytes());
+        let _ = anstream::AutoStream::new(stderr.lock(), self.choice).write_all(safe_text(text).as_bytes());
+    }
+
+    /// Sends a control sequence to the terminal at stderr.
+    pub(crate) fn control(&self, sequence: &'static str) {
+        let _ = std::io::stderr().write_all(sequence.as_bytes());
     }
 
     /// Prints the result as one JSON document. It is not masked, but invisible characters become escapes.
@@ -251,5 +323,36 @@ impl Output {
     /// Prints the suggested next step.
     pub(crate) fn next_step(&self, text: &str) {
         self.message(&format!("{GREEN}next{GREEN:#}: {text}\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminal_escapes_are_replaced() {
+        for (text, shown) in [
+            ("plain β 👩\u{200d}💻\n\tx", "plain β 👩\u{200d}💻\n\tx"),
+            ("a\u{1b}[2Jb", "a·[2Jb"),
+            ("a\u{1b}]0;title\u{7}b", "a·]0;title·b"),
+            ("a\u{9b}31mb\u{7f}\u{8}", "a·31mb··"),
+            ("one\r\ntwo\rover", "one\ntwo·over"),
+            ("a\u{202e}b\u{2066}c\u{e0041}", "a·b·c·"),
+            ("\u{1b}[8mhidden\u{1b}[0m", "·[8mhidden\u{1b}[0m"),
+            ("\u{1b}[30mblack\u{1b}[97mwhite\u{1b}[1;37m", "·[30mblack·[97mwhite·[1;37m"),
+            ("\u{1b}[1m\u{1b}[31mred\u{1b}[0m", "\u{1b}[1m\u{1b}[31mred\u{1b}[0m"),
+        ] {
+            assert_eq!(safe_text(text), shown, "{text:?}");
+        }
+        let styled = format!("{BOLD}a{BOLD:#}{DIM}b{DIM:#}{RED}c{RED:#}{GREEN}d{GREEN:#}");
+        assert_eq!(safe_text(&styled), styled);
+    }
+
+    #[test]
+    fn text_from_outside_forges_no_line() {
+        assert_eq!(safe_log_line("WARN a\nWARN b\u{1b}[30m\n"), "WARN a WARN b·[30m\n");
+        assert_eq!(first_line("one\u{1b}[30m\r\ntwo"), "one·[30m");
+        assert_eq!(quoted_lines("one\ntwo\u{1b}[0m\n\nfour"), "one\n  | two·[0m\n  | \n  | four");
     }
 }

@@ -11,17 +11,28 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use self::contender::{BenchPaths, Contender};
+use self::contender::{BenchSetup, Contender, ContenderKind, LogLimit};
+use self::cpus::CpuLayout;
+use self::nginx::NginxSetup;
 use crate::metadata::Metadata;
 use crate::program;
 use crate::scratch::ScratchDir;
 
+mod bars;
+mod baseline;
+mod callgrind;
 mod chart;
 mod contender;
+pub(super) mod counts;
+mod cpus;
+mod disk;
 mod hung;
+mod instrument;
 mod memory;
 mod nginx;
 mod report;
+mod startup;
+mod syscalls;
 
 /// Options of `bench gateway`.
 #[derive(Debug, clap::Args)]
@@ -35,6 +46,42 @@ pub(crate) struct GatewayOptions {
     /// `gateway`: build with thin LTO, which links faster, runs a little slower and keeps symbols for `perf`.
     #[arg(long, conflicts_with = "binary")]
     no_lto: bool,
+    /// `gateway`, `counts`: store instructions and allocations per call in `benches/gateway.json`.
+    #[arg(long)]
+    update: bool,
+    /// `counts`: count only this case, for example `small`; may be repeated [default: all of them].
+    #[arg(long, value_name = "NAME")]
+    case: Vec<String>,
+}
+
+impl GatewayOptions {
+    /// The cases of `counts`.
+    fn count_cases(&self) -> anyhow::Result<Vec<&'static counts::CountCase>> {
+        let names: Vec<_> = counts::CASES.iter().map(|case| case.name).collect();
+        if let Some(unknown) = self.case.iter().find(|name| !names.contains(&name.as_str())) {
+            bail!("no such case: `{unknown}`\nhint: the cases are {}", names.join(", "));
+        }
+        let chosen =
+            |case: &&counts::CountCase| self.case.is_empty() || self.case.iter().any(|it| it == case.name);
+        Ok(counts::CASES.iter().filter(chosen).collect())
+    }
+}
+
+/// The profile of counts: symbols are needed to name functions.
+const COUNTS_PROFILE: &str = "profiling";
+
+/// Chooses the processors, or says why processes are not pinned.
+fn detect_cpus() -> Option<CpuLayout> {
+    match CpuLayout::detect() {
+        Ok(cpus) => {
+            println!("Processors: {}", cpus.description());
+            Some(cpus)
+        }
+        Err(why) => {
+            println!("Processes are not pinned: {why}");
+            None
+        }
+    }
 }
 
 /// The programs of the benchmark, and the folder of its results.
@@ -97,56 +144,82 @@ struct Measurement {
 /// Time to open connections and fill caches.
 const WARMUP_MS: u32 = 200;
 
-fn cases(quick: bool) -> Vec<LoadCase> {
-    let case = |tool, turns, measure_ms| {
-        move |connections| LoadCase { tool, name: tool, legacy: false, connections, turns, measure_ms }
-    };
-    // Clients with sessions; none of their calls may be lost or sent twice.
-    let sessions = |turns| {
-        move |connections| LoadCase {
-            name: "sessions",
-            legacy: true,
-            ..case("small", turns, 800)(connections)
-        }
-    };
-    if quick {
-        let small = [1, 16, 64].map(case("small", 1, 1_000));
-        let others = [
-            case("kib64", 1, 800)(16),
-            case("mib1", 1, 800)(16),
-            sessions(1)(16),
-            case("changes", 1, 800)(16),
-        ];
-        return small.into_iter().chain(others).collect();
+impl LoadCase {
+    /// A case of the newest protocol revision.
+    const fn new(name: &'static str, tool: &'static str, connections: u32, measure_ms: u32) -> Self {
+        Self { tool, name, legacy: false, connections, turns: 1, measure_ms }
     }
-    let all = [1, 16, 64, 256];
-    let small = all.map(case("small", 3, 1_000)).into_iter();
-    let large = all.map(case("kib64", 2, 700)).into_iter().chain(all.map(case("mib1", 2, 700)));
-    let others = [1, 16, 64].map(sessions(2)).into_iter().chain([1, 16, 64].map(case("changes", 2, 800)));
-    small.chain(large).chain(others).collect()
+
+    /// Returns true if each call waits for the disk in Toolgate.
+    fn is_durable(&self) -> bool {
+        self.tool == DEFAULT_TOOL
+    }
 }
 
-pub(super) fn run(options: &GatewayOptions) -> anyhow::Result<()> {
-    let built = build(options)?;
+/// The tool that the configuration says nothing about.
+const DEFAULT_TOOL: &str = "changes";
+
+/// The cases. `sessions` are clients of an older protocol revision; `default` calls a tool that must not be repeated.
+fn cases(quick: bool) -> Vec<LoadCase> {
+    let case = LoadCase::new;
+    let old = |name, tool, connections, measure_ms| LoadCase {
+        legacy: true,
+        ..case(name, tool, connections, measure_ms)
+    };
+    if quick {
+        let mut cases: Vec<_> =
+            [1, 16, 64].map(|connections| case("small", "small", connections, 800)).into();
+        cases.extend(["kib64", "mib1"].map(|tool| case(tool, tool, 16, 600)));
+        cases.push(old("sessions", "small", 16, 600));
+        cases.push(case("default", DEFAULT_TOOL, 1, 600));
+        return cases;
+    }
+    let all = [1, 16, 64, 256];
+    let mut cases = Vec::new();
+    cases.extend(all.map(|connections| LoadCase { turns: 3, ..case("small", "small", connections, 1_000) }));
+    for tool in ["kib64", "mib1"] {
+        cases.extend(all.map(|connections| case(tool, tool, connections, 800)));
+    }
+    cases.extend(all.map(|connections| old("sessions", "small", connections, 800)));
+    cases.extend(all.map(|connections| case("default", DEFAULT_TOOL, connections, 800)));
+    // One number of connections suffices to see that the revision costs the same with other tools.
+    cases.push(old("kib64 old", "kib64", 16, 800));
+    cases.push(old("mib1 old", "mib1", 16, 800));
+    cases.push(old("default old", DEFAULT_TOOL, 16, 800));
+    cases.into_iter().map(|case| LoadCase { turns: case.turns.max(2), ..case }).collect()
+}
+
+/// Runs `bench gateway`. Returns false if instructions or allocations rose.
+pub(super) fn run(options: &GatewayOptions) -> anyhow::Result<bool> {
+    let built = build(options, if options.no_lto { COUNTS_PROFILE } else { "release" })?;
+    let counted = build(options, COUNTS_PROFILE)?;
     let scratch = ScratchDir::new("bench-gateway")?;
-    let load_before = super::load_average();
-    let paths = BenchPaths { built: &built, folder: scratch.path() };
+    let load_before = super::load_average().unwrap_or_default();
+    let cpus = detect_cpus();
+    let setup = BenchSetup { built: &built, folder: scratch.path(), cpus, instrument: None };
+    println!("bench `gateway`: counts …");
+    let counts = count(&BenchSetup { built: &counted, ..setup }, options.quick)?;
+    println!("bench `gateway`: cold start …");
+    let startup = startup::measure(&setup)?;
     println!("bench `gateway`: memory …");
-    let memory = memory::measure(&paths)?;
+    let memory = memory::measure(&setup)?;
     println!("bench `gateway`: one of {} servers hangs …", hung::SERVERS);
-    let hung = hung::measure(&paths)?;
-    let upstream = contender::upstream(&paths)?;
-    let (contenders, absent) = contender::all(&paths, upstream.port)?;
-    let mut measurements = Vec::new();
+    let hung = hung::measure(&setup)?;
+    let upstream = contender::upstream(&setup)?;
+    let (contenders, absent) = contender::all(&setup, upstream.port)?;
+    let (mut measurements, mut sync_us) = (Vec::new(), f64::INFINITY);
     for case in cases(options.quick) {
         println!("bench `gateway`: {}, {} connections …", case.name, case.connections);
-        measurements.extend(measure(&built, case, &contenders)?);
+        measurements.extend(measure(&setup, case, &contenders)?);
+        if case.is_durable() && case.connections == 1 {
+            sync_us = sync_us.min(disk::shortest_sync_us(&setup)?);
+        }
     }
     let report = report::GatewayReport {
         binary: built.profile.clone(),
         quick: options.quick,
-        cores: std::thread::available_parallelism().map_or(0, usize::from),
-        load_before: load_before.unwrap_or_default(),
+        processors: cpus.map_or_else(|| "not pinned".to_owned(), CpuLayout::description),
+        load_before,
         load_after: super::load_average().unwrap_or_default(),
         contenders: contenders
             .iter()
@@ -154,44 +227,75 @@ pub(super) fn run(options: &GatewayOptions) -> anyhow::Result<()> {
             .collect(),
         absent,
         memory,
+        startup,
+        sync_us,
         hung,
         measurements,
+        counts,
     };
     report.print();
-    report.write(&built.results)
+    report.write(&built.results)?;
+    counts::check_baseline(&report.counts, options.update)
 }
 
-fn build(options: &GatewayOptions) -> anyhow::Result<GatewayBinaries> {
+/// Counts the calls of Toolgate and, in a full run, of the contenders that instruments can follow.
+fn count(setup: &BenchSetup<'_>, quick: bool) -> anyhow::Result<Vec<counts::CallCounts>> {
+    let toolgate = ContenderKind::Toolgate(LogLimit::Whole);
+    let others = [ContenderKind::Nginx(NginxSetup::Tuned), ContenderKind::Rmcp];
+    let mut all = Vec::new();
+    for case in counts::CASES {
+        let is_small = case.name == "small";
+        if quick && !is_small {
+            continue;
+        }
+        all.push(counts::measure(setup, case, toolgate)?);
+        if !quick && is_small {
+            for kind in others {
+                all.push(counts::measure(setup, case, kind)?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Builds the programs, or takes those of `--binary`.
+fn build(options: &GatewayOptions, profile: &str) -> anyhow::Result<GatewayBinaries> {
     let target = Metadata::read(&program::root().join("Cargo.toml"))?.target_directory;
     let results = target.join("bench");
     fs::create_dir_all(&results).with_context(|| format!("cannot create {}", results.display()))?;
-    let profile = if options.no_lto || options.binary.is_some() { "profiling" } else { "release" };
+    let profile = if options.binary.is_some() { COUNTS_PROFILE } else { profile };
     let built = target.join(profile);
-    let mut arguments =
-        vec!["build", "--profile", profile, "--package", "testkit", "--package", "conformance-server"];
-    let (toolgate, profile) = match &options.binary {
+    let (toolgate, described) = match &options.binary {
         Some(binary) => (binary.clone(), format!("as given: {}", binary.display())),
         None => {
-            arguments.extend(["--package", "toolgate"]);
+            // Alone, as in a release: the other programs would turn on features of shared dependencies.
+            cargo_build(profile, &["toolgate"])?;
             (built.join("toolgate"), format!("this tree, profile `{profile}`"))
         }
     };
     let beside = options.binary.as_ref().map(|binary| binary.with_file_name("testkit"));
     if let Some(testkit) = beside.filter(|testkit| testkit.exists()) {
         let chain = Some(testkit.with_file_name("conformance-server")).filter(|chain| chain.exists());
-        return Ok(GatewayBinaries { toolgate, testkit, chain, profile, results });
+        return Ok(GatewayBinaries { toolgate, testkit, chain, profile: described, results });
     }
+    cargo_build(profile, &["testkit", "conformance-server"])?;
+    let chain = Some(built.join("conformance-server"));
+    Ok(GatewayBinaries { toolgate, testkit: built.join("testkit"), chain, profile: described, results })
+}
+
+fn cargo_build(profile: &str, packages: &[&str]) -> anyhow::Result<()> {
+    let packages = packages.iter().flat_map(|package| ["--package", package]);
+    let arguments: Vec<_> = ["build", "--profile", profile].into_iter().chain(packages).collect();
     println!("Building: cargo {} …", arguments.join(" "));
     if !program::stream(program::cargo(&arguments))? {
         bail!("cargo {} failed", arguments.join(" "));
     }
-    let chain = Some(built.join("conformance-server"));
-    Ok(GatewayBinaries { toolgate, testkit: built.join("testkit"), chain, profile, results })
+    Ok(())
 }
 
 /// Measures one case: every contender once, then every contender again.
 fn measure(
-    built: &GatewayBinaries,
+    setup: &BenchSetup<'_>,
     case: LoadCase,
     contenders: &[Contender],
 ) -> anyhow::Result<Vec<Measurement>> {
@@ -199,7 +303,7 @@ fn measure(
     let mut turns: Vec<Vec<LoadResult>> = vec![Vec::new(); contenders.len()];
     for _ in 0..case.turns {
         for (contender, turns) in contenders.iter().zip(&mut turns) {
-            turns.push(run_load(built, case, contender)?);
+            turns.push(run_load_with_tool(setup, case, case.tool, contender)?);
         }
     }
     Ok(contenders
@@ -209,23 +313,40 @@ fn measure(
         .collect())
 }
 
-fn run_load(built: &GatewayBinaries, case: LoadCase, contender: &Contender) -> anyhow::Result<LoadResult> {
-    run_load_with_tool(built, case, case.tool, contender)
-}
-
 /// Runs the load for one turn, with calls of this tool.
 fn run_load_with_tool(
-    built: &GatewayBinaries,
+    setup: &BenchSetup<'_>,
     case: LoadCase,
     tool: &str,
     contender: &Contender,
 ) -> anyhow::Result<LoadResult> {
-    let mut load = Command::new(&built.testkit);
+    let mut load = load_command(setup, case, tool, contender);
+    load.arg(format!("warmup_ms={WARMUP_MS}")).arg(format!("measure_ms={}", case.measure_ms));
+    run_load(load)
+}
+
+/// Runs the load until it has made this number of calls.
+fn run_load_with_calls(
+    setup: &BenchSetup<'_>,
+    case: LoadCase,
+    contender: &Contender,
+    calls: u64,
+) -> anyhow::Result<LoadResult> {
+    let mut load = load_command(setup, case, case.tool, contender);
+    load.arg(format!("calls={calls}"));
+    run_load(load)
+}
+
+fn load_command(setup: &BenchSetup<'_>, case: LoadCase, tool: &str, contender: &Contender) -> Command {
+    let mut load = setup.testkit_command();
     load.args(["bench", "load"]).args(contender.load_arguments());
     load.arg(format!("tool={tool}")).arg(format!("connections={}", case.connections));
     load.args(case.legacy.then_some("era=legacy"));
-    load.arg(format!("warmup_ms={WARMUP_MS}")).arg(format!("measure_ms={}", case.measure_ms));
     load.arg(format!("pids={}", contender.pids().join(","))).stderr(Stdio::inherit());
+    load
+}
+
+fn run_load(load: Command) -> anyhow::Result<LoadResult> {
     let output = program::stdout(load)?;
     serde_json::from_str(&output).with_context(|| format!("the load output `{output}`"))
 }

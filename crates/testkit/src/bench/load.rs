@@ -2,8 +2,10 @@
 //!
 //! Keys: `port=`, `path=`, `key=`, `tool=` (or `tools/list`), `era=legacy` for clients with sessions, `connections=`,
 //! `warmup_ms=`, `measure_ms=`, and `pids=`, the processes whose CPU time is read at the start and the end of the
-//! measurement. Prints one line of JSON. Invariant: only calls answered within the measured time are counted.
+//! measurement. `calls=` makes this number of calls, without a warm-up, instead of measuring for a time. Prints one line
+//! of JSON. Invariant: only calls answered within the measured time are counted.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -21,6 +23,10 @@ const CALLS: u64 = 64;
 const WARM: u8 = 0;
 const MEASURE: u8 = 1;
 const STOP: u8 = 2;
+/// Time limit for calls in flight after the measured time: calls that are never answered must not block the end.
+const DRAIN_LIMIT: Duration = Duration::from_secs(3);
+/// Time limit for a given number of calls. The gateway is instrumented then, and very slow.
+const CALLS_LIMIT: Duration = Duration::from_secs(600);
 
 /// State shared by all connections.
 struct LoadPlan {
@@ -28,6 +34,8 @@ struct LoadPlan {
     tool: String,
     legacy: bool,
     phase: AtomicU8,
+    /// Calls not yet sent by any connection. `u64::MAX` if the run is limited by time.
+    remaining: Cell<u64>,
 }
 
 /// Measurements of one connection.
@@ -43,11 +51,14 @@ pub(super) async fn run(keys: &BenchOptions) -> Result<(), String> {
     let measure = Duration::from_millis(keys.number("measure_ms", 1_000)?);
     let pids: Vec<&str> =
         keys.text("pids").unwrap_or_default().split(',').filter(|pid| !pid.is_empty()).collect();
+    let calls = keys.number("calls", u64::MAX)?;
+    let counted = calls != u64::MAX;
     let plan = Rc::new(LoadPlan {
         target: RequestTarget::from_options(keys)?,
         tool: keys.text("tool")?.to_owned(),
         legacy: keys.text("era") == Ok("legacy"),
-        phase: AtomicU8::new(WARM),
+        phase: AtomicU8::new(if counted { MEASURE } else { WARM }),
+        remaining: Cell::new(calls),
     });
     let shared = Rc::new(if plan.legacy { Vec::new() } else { plan.requests(None) });
     LocalSet::new()
@@ -64,15 +75,21 @@ pub(super) async fn run(keys: &BenchOptions) -> Result<(), String> {
                 };
                 tasks.spawn_local(run_client(Rc::clone(&plan), requests, connection, number as usize * 7));
             }
-            tokio::time::sleep(warmup).await;
+            if !counted {
+                tokio::time::sleep(warmup).await;
+            }
             let (before, start) = (cpu_times(&pids), now());
             plan.phase.store(MEASURE, Ordering::Relaxed);
-            tokio::time::sleep(measure).await;
-            let (after, took) = (cpu_times(&pids), start.elapsed());
-            plan.phase.store(STOP, Ordering::Relaxed);
+            let ended = if counted {
+                None
+            } else {
+                tokio::time::sleep(measure).await;
+                let ended = (cpu_times(&pids), start.elapsed());
+                plan.phase.store(STOP, Ordering::Relaxed);
+                Some(ended)
+            };
             let (mut times, mut bytes, mut errors) = (Histogram::new(), 0, Vec::new());
-            // Calls that are never answered must not block the end of the run.
-            let deadline = tokio::time::sleep(Duration::from_secs(3));
+            let deadline = tokio::time::sleep(if counted { CALLS_LIMIT } else { DRAIN_LIMIT });
             tokio::pin!(deadline);
             loop {
                 let tally = tokio::select! {
@@ -89,6 +106,7 @@ pub(super) async fn run(keys: &BenchOptions) -> Result<(), String> {
                 bytes += tally.bytes;
                 errors.extend(tally.error);
             }
+            let (after, took) = ended.unwrap_or_else(|| (cpu_times(&pids), start.elapsed()));
             let cpu = before.zip(after).map(|(before, after)| after.saturating_sub(before).as_secs_f64());
             print_line(&summary(&times, bytes, &errors, took, cpu).to_string())
         })
@@ -151,9 +169,10 @@ async fn send_calls(
     let mut begin = Vec::new();
     let mut expected = None;
     for request in requests {
-        if plan.phase.load(Ordering::Relaxed) == STOP {
+        if plan.phase.load(Ordering::Relaxed) == STOP || plan.remaining.get() == 0 {
             break;
         }
+        plan.remaining.update(|remaining| remaining - 1);
         let start = now();
         let length = connection.exchange(request, &mut begin).await?;
         let took = start.elapsed();

@@ -23,7 +23,7 @@ use tokio::task::{JoinSet, LocalSet};
 use super::{BenchOptions, SEED, print_line};
 
 /// Tools, with the bytes of text that each returns.
-const TOOLS: [(&str, usize); 4] = [("small", 120), ("kib64", 64 << 10), ("mib1", 1 << 20), ("changes", 120)];
+const TOOLS: [(&str, usize); 4] = [("small", 32), ("kib64", 64 << 10), ("mib1", 1 << 20), ("changes", 32)];
 
 /// State shared by all connections.
 struct UpstreamServer {

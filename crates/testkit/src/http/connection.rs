@@ -19,6 +19,7 @@ impl<T: Read + Write> ByteStream for T {}
 struct HttpRequest {
     method: String,
     path: String,
+    session: Option<String>,
     message: Value,
 }
 
@@ -76,7 +77,11 @@ fn serve_requests(number: usize, pipe: &mut dyn ByteStream, server: &HttpServer)
     let mut pipe = BufReader::new(pipe);
     while let Some(request) = read_request(number, &mut pipe)? {
         let out = pipe.get_mut();
-        let HttpRequest { method, path, message } = request;
+        let HttpRequest { method, path, session, message } = request;
+        if let Some(status) = server.lost.filter(|_| session.is_some() && session != server.session) {
+            write_response(*out, &format!("{status} Lost"), r#"{"error":"Invalid session ID"}"#)?;
+            continue;
+        }
         if server.fault.applies_to(&message) && !path.starts_with("/messages") {
             return server.fault.send(&message, server, *out);
         }
@@ -138,6 +143,7 @@ fn read_request(number: usize, pipe: &mut impl BufRead) -> io::Result<Option<Htt
     let mut body = vec![0; length.unwrap_or(0)];
     pipe.read_exact(&mut body)?;
     let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let session = headers.get("mcp-session-id").and_then(Value::as_str).map(str::to_owned);
     log::write(&json!({
         "event": "request",
         "connection": number,
@@ -147,7 +153,7 @@ fn read_request(number: usize, pipe: &mut impl BufRead) -> io::Result<Option<Htt
         "message": message,
         "body": String::from_utf8_lossy(&body),
     }));
-    Ok(Some(HttpRequest { method, path, message }))
+    Ok(Some(HttpRequest { method, path, session, message }))
 }
 
 fn write_response(out: &mut dyn ByteStream, status: &str, body: &str) -> io::Result<()> {

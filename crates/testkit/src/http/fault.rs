@@ -31,6 +31,10 @@ pub(super) enum HttpFault {
     Comments,
     /// The response, byte by byte with pauses.
     Drip,
+    /// An error status, with a `Retry-After` header if it is given.
+    Status { status: u16, retry_after: Option<u64>, always: bool },
+    /// A JSON-RPC error with this code.
+    RpcError(i64),
     /// An HTML error page of a megabyte, with a token in it.
     ErrorPage,
     /// 64 MiB as JSON.
@@ -54,6 +58,12 @@ impl HttpFault {
             "progress" => Self::Progress,
             "comments" => Self::Comments,
             "drip" => Self::Drip,
+            "status" => Self::Status {
+                status: number("status")?,
+                retry_after: keys.get("retry-after").and_then(|value| value.parse().ok()),
+                always: keys.get("on") == Some(&"all"),
+            },
+            "rpc-error" => Self::RpcError(keys.get("code").and_then(|code| code.parse().ok())?),
             "error-page" => Self::ErrorPage,
             "huge-json" => Self::HugeJson,
             "huge-events" => Self::HugeEvents,
@@ -65,7 +75,7 @@ impl HttpFault {
     pub(super) fn applies_to(&self, message: &Value) -> bool {
         match self {
             Self::None => false,
-            Self::Redirect { .. } => true,
+            Self::Redirect { .. } | Self::Status { always: true, .. } => true,
             _ => message["method"] == "tools/call",
         }
     }
@@ -127,6 +137,16 @@ impl HttpFault {
                     sleep(INTERVAL);
                 }
                 Ok(())
+            }
+            Self::Status { status, retry_after, .. } => {
+                let wait = retry_after.map(|wait| format!("retry-after: {wait}\r\n")).unwrap_or_default();
+                write!(pipe, "HTTP/1.1 {status} No\r\n{wait}content-length: 0\r\nconnection: close\r\n\r\n")
+            }
+            Self::RpcError(code) => {
+                let error = json!({ "code": code, "message": "Unknown tool: echo" });
+                let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "error": error });
+                pipe.write_all(head(json, "").as_bytes())?;
+                write!(pipe, "{answer}")
             }
             Self::ErrorPage => {
                 let secret = "<p>Authorization: Bearer abcdefghijklmnopqrstuvwxyz0123456789</p>";

@@ -4,9 +4,10 @@
 //! order in which they were written, redacted; streamed pieces of text are not in the journal and are not reported.
 
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fs_err::File;
+use toolgate_state::{FileAccess, open_private};
 
 use super::{JournalEntry, MAX_BYTES, RunError, is_locked, parts_text};
 use crate::event::{RunEvent, RunOutcome};
@@ -29,7 +30,7 @@ impl JournalReader {
     pub(super) fn open(path: PathBuf, id: &str) -> Result<Self, RunError> {
         // The first line names the caller.
         let mut first = String::new();
-        BufReader::new(File::open(&path)?).take(MAX_FIRST_LINE).read_line(&mut first)?;
+        BufReader::new(open(&path)?).take(MAX_FIRST_LINE).read_line(&mut first)?;
         let Ok(JournalEntry::Started { caller, .. }) = serde_json::from_str(&first) else {
             return Err(RunError::NotFound(id.to_owned()));
         };
@@ -52,7 +53,7 @@ impl JournalReader {
     /// # Errors
     /// If the journal cannot be read.
     pub fn new_events(&mut self) -> Result<Vec<(u64, RunEvent)>, RunError> {
-        let mut file = File::open(&self.path)?;
+        let mut file = open(&self.path)?;
         file.seek(SeekFrom::Start(self.read))?;
         let mut text = Vec::new();
         file.take(MAX_BYTES).read_to_end(&mut text)?;
@@ -71,6 +72,10 @@ impl JournalReader {
         self.read += whole as u64;
         Ok(events)
     }
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    open_private(path, FileAccess::Read)
 }
 
 /// Rebuilds events from journal entries.

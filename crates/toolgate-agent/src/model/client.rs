@@ -11,6 +11,7 @@ use serde_json::Value as Json;
 use toolgate_json::RawJson;
 use toolgate_json::scan::ScanLimits;
 use toolgate_mcp::transport::events::{SseEvent, SseParser};
+use toolgate_mcp::with_jitter;
 use toolgate_redact::mask_known;
 use toolgate_redact::sanitize::sanitize;
 use toolgate_types::Secret;
@@ -26,6 +27,8 @@ const MAX_EVENT: usize = 4 << 20;
 const MAX_ERROR_BODY: usize = 64 << 10;
 /// Characters of the provider's error message that are shown.
 const MAX_MESSAGE_CHARS: usize = 300;
+/// Backoff before the first retry, before jitter. It doubles with every attempt.
+const FIRST_BACKOFF: Duration = Duration::from_millis(400);
 /// Timeout of the TCP and TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest delay before a retry. If the provider requests more, the error is returned instead.
@@ -269,10 +272,7 @@ pub(super) fn backoff(error: &ModelError, attempt: u32, retries: u32) -> Option<
     }
     match error.retry_after {
         Some(wait) => (wait <= MAX_BACKOFF).then_some(wait),
-        None => {
-            let most = 500_u64.saturating_mul(1 << attempt.min(6));
-            Some(Duration::from_millis(most / 2 + fastrand::u64(0..=most / 2)))
-        }
+        None => Some(with_jitter(FIRST_BACKOFF * (1 << attempt.min(6)))),
     }
 }
 
@@ -305,7 +305,7 @@ fn backoff_follows_retry_after() {
     assert_eq!(backoff(&error, 0, 3), None, "longer than the limit");
     error.retry_after = None;
     let pauses = [0, 1, 2].map(|attempt| backoff(&error, attempt, 3).unwrap().as_millis());
-    for (pause, within) in pauses.into_iter().zip([250..=500, 500..=1_000, 1_000..=2_000]) {
+    for (pause, within) in pauses.into_iter().zip([400..=600, 800..=1_200, 1_600..=2_400]) {
         assert!(within.contains(&pause), "{pause} {within:?}");
     }
     error.kind = ModelErrorKind::Rejected;

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 use toolgate_mcp::Forwarded;
-use toolgate_runtime::{CallOrigin, CallRequest, RawJson, Runtime, TraceContext};
+use toolgate_runtime::{CallOrigin, Operation, RawJson, Runtime, TraceContext};
 use toolgate_types::call::ResultStatus;
 use toolgate_types::tool::RiskLevel;
 
@@ -205,11 +205,13 @@ impl Run<'_> {
         outcome
     }
 
-    async fn run_agent_tool(&self, runtime: &Runtime, call: &ToolCall, arguments: &Json) -> ToolCallOutcome {
-        let result = self.agent.toolbox(runtime, &self.caller).run_agent_tool(&call.name, arguments).await;
-        if result.untrusted {
-            runtime.taint(&self.caller.id, &self.id);
-        }
+    async fn run_agent_tool(
+        &self,
+        runtime: &Arc<Runtime>,
+        call: &ToolCall,
+        arguments: &Json,
+    ) -> ToolCallOutcome {
+        let result = self.agent_tool_context(runtime).run(&call.name, arguments).await;
         let (id, name) = (call.id.clone(), call.name.clone());
         let output = ToolOutput { id, name, parts: result.parts, failed: result.failed };
         ToolCallOutcome {
@@ -229,15 +231,16 @@ impl Run<'_> {
         let trace = TraceContext::generate();
         let correlation_id = trace.correlation_id().to_owned();
         let origin = CallOrigin {
-            session: Some(self.id.clone()),
+            session: Some(self.session()),
             forwarded: self.forwarded_client(runtime, call),
             agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             ..CallOrigin::default()
         };
-        let arguments = RawJson::from_value(arguments).into();
-        let request = CallRequest { name: call.name.clone(), arguments, trace, origin, full_result: false };
-        let called = runtime.call(&self.caller, request).await;
-        let parts = content::outcome_parts(&called, self.agent.model.max_result_bytes());
+        let operation = Operation::tool(call.name.clone(), RawJson::from_value(arguments));
+        let operation = operation.with_trace(trace).with_origin(origin);
+        let called = runtime.execute(&self.caller, operation).await;
+        let hints = runtime.agent_hints(&self.caller, &called);
+        let parts = content::outcome_parts(&called, &hints, self.agent.model.max_result_bytes());
         let failed = called.result.status == ResultStatus::Error;
         let output = ToolOutput { id: call.id.clone(), name: call.name.clone(), parts, failed };
         ToolCallOutcome {
@@ -260,6 +263,7 @@ impl Run<'_> {
         // Tools without a server send no requests; and if the config denies all requests, there is nothing to offer.
         let (Some(server), false) = (server, capabilities == json!({})) else { return Forwarded::default() };
         let asked = AnswerContext {
+            log_limit: runtime.log_limit(server.as_str()),
             server: server.to_string(),
             tool: call.name.clone(),
             caller: self.caller.id.clone(),

@@ -1,12 +1,13 @@
 //! Instructions of the model, and error outputs for calls that were not made or not finished.
 
 use serde_json::{Value as Json, json};
-use toolgate_runtime::Params;
+use toolgate_json::CallArguments;
 use toolgate_runtime::questions::REQUEST_HUMAN_INPUT;
-use toolgate_runtime::runtime::RequestKind;
+use toolgate_runtime::{CallOrigin, Operation};
 
 use super::{Executor, Run};
 use crate::journal::parts_text;
+use crate::toolbox::READ_RESOURCE;
 
 /// Output of a call that the user stopped.
 pub(super) const STOPPED: &str = "error cancelled: the person stopped the run before this call ended; it may have taken \
@@ -50,15 +51,12 @@ impl Run<'_> {
                     Err(why) => tracing::warn!("agent: skipping prompt `{prompt}`: {why}"),
                 }
             }
-            let toolbox = self.agent.toolbox(runtime, &self.caller);
             for uri in &rules.resources {
-                let result = toolbox.read_resource(&json!({ "uri": uri })).await;
+                let context = self.agent_tool_context(runtime);
+                let result = context.run(READ_RESOURCE, &json!({ "uri": uri })).await;
                 if result.failed {
                     tracing::warn!("agent: skipping resource `{uri}`: {}", parts_text(&result.parts));
                     continue;
-                }
-                if result.untrusted {
-                    runtime.taint(&self.caller.id, &self.id);
                 }
                 sections.push(format!("The resource {uri}:\n{}", parts_text(&result.parts)));
             }
@@ -66,16 +64,16 @@ impl Run<'_> {
         sections.join("\n\n")
     }
 
-    /// Returns the text of a server's prompt, named `server/prompt`.
+    /// Returns the text of a server's prompt, named `server/prompt`, with the rights of the caller of the run.
     async fn prompt_text(&self, runtime: &toolgate_runtime::Runtime, name: &str) -> Result<String, String> {
         let (server, prompt) = name.split_once('/').ok_or("write it as `server/prompt`")?;
-        let params = Params::none().with("name", &prompt);
-        let reply =
-            runtime.request(server, RequestKind::Prompt, params).await.map_err(|error| error.to_string())?;
-        let reply: Json = reply.parse().map_err(|error: serde_json::Error| error.to_string())?;
-        if !runtime.is_trusted(server) {
-            runtime.taint(&self.caller.id, &self.id);
+        let origin = CallOrigin { session: Some(self.session()), ..CallOrigin::default() };
+        let operation = Operation::prompt(server, prompt, CallArguments::empty()).with_origin(origin);
+        let outcome = runtime.execute(&self.caller, operation).await;
+        if let Some(error) = outcome.result.error {
+            return Err(error.message);
         }
+        let reply: Json = outcome.reply.and_then(|reply| reply.parse().ok()).unwrap_or_default();
         let text = |message: &Json| message["content"]["text"].as_str().map(str::to_owned);
         let texts: Vec<_> = reply["messages"].as_array().into_iter().flatten().filter_map(text).collect();
         Ok(texts.join("\n"))

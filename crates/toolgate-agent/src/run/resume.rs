@@ -100,7 +100,7 @@ impl Run<'_> {
                 }
                 JournalEntry::Result { output, tainted, .. } => {
                     if tainted && let Executor::Runtime(runtime) = &self.agent.executor {
-                        runtime.taint(&self.caller.id, &self.id);
+                        runtime.taint(&self.caller.id, &self.session());
                     }
                     self.add_output(output);
                 }

@@ -9,7 +9,7 @@ use crate::chain;
 use crate::merge::{LineMerge, ReadOrder};
 use crate::read::{CallFilter, LogReader, LoggedCall};
 
-const COLUMNS: [&str; 20] = [
+const COLUMNS: [&str; 22] = [
     "time",
     "call",
     "caller",
@@ -30,6 +30,8 @@ const COLUMNS: [&str; 20] = [
     "trace",
     "arguments",
     "output",
+    "kind",
+    "tainted",
 ];
 
 impl LogReader {
@@ -101,6 +103,8 @@ fn cells(call: &LoggedCall) -> [String; COLUMNS.len()] {
             end.output.as_ref().map(|json| json.get().to_owned()).or_else(cut)
         })
         .unwrap_or_default(),
+        call.operation().to_owned(),
+        begin.map(|begin| begin.tainted.to_string()).unwrap_or_default(),
     ]
 }
 

@@ -58,8 +58,9 @@ pub struct SessionKey {
 pub struct ToolHistory {
     /// Totals by tool name.
     pub tools: BTreeMap<String, ToolTotals>,
-    /// Number of times a successful call of a tool was followed by a successful call of another, in one session.
-    pub followers: BTreeMap<String, BTreeMap<String, u64>>,
+    /// By caller and tool: number of times a successful call was followed by a successful call of another tool, in one
+    /// session.
+    pub followers: BTreeMap<(String, String), BTreeMap<String, u64>>,
     /// Last successful tool of each session.
     pub last: BTreeMap<SessionKey, String>,
 }
@@ -73,8 +74,8 @@ impl ToolHistory {
             sum.good += record.good;
             sum.micros = sum.micros.saturating_add(record.micros);
         }
-        for (tool, followers) in other.followers {
-            let sums = self.followers.entry(tool).or_default();
+        for (pair, followers) in other.followers {
+            let sums = self.followers.entry(pair).or_default();
             for (follower, count) in followers {
                 *sums.entry(follower).or_default() += count;
             }
@@ -83,6 +84,10 @@ impl ToolHistory {
     }
 
     fn add_call(&mut self, end: EndSummary) {
+        // Only tools have statistics.
+        if end.operation.is_some() {
+            return;
+        }
         let good = end.status == "success";
         if end.attempts > 0 {
             let record = self.tools.entry(end.tool.clone()).or_default();
@@ -91,9 +96,10 @@ impl ToolHistory {
             record.micros = record.micros.saturating_add(end.micros);
         }
         if good {
-            let key = SessionKey { caller: end.caller, session: end.session };
+            let key = SessionKey { caller: end.caller.clone(), session: end.session };
             if let Some(before) = self.last.insert(key, end.tool.clone()) {
-                *self.followers.entry(before).or_default().entry(end.tool).or_default() += 1;
+                let followers = self.followers.entry((end.caller, before)).or_default();
+                *followers.entry(end.tool).or_default() += 1;
             }
         }
     }
@@ -104,6 +110,8 @@ impl ToolHistory {
 struct EndSummary {
     caller: String,
     tool: String,
+    #[serde(default)]
+    operation: Option<String>,
     #[serde(default)]
     session: Option<String>,
     status: String,

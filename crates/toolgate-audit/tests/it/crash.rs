@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use toolgate_audit::{Durability, ExecutionLog, FaultKind, LogOptions};
 
-use crate::kit::{TASK, again, begin, raw, success, verify};
+use crate::kit::{TASK, again, begin, begin_call, raw, success, verify};
 
 /// Prefix of an acknowledgement in the child's output.
 const ACK: &str = "ack ";
@@ -148,7 +148,7 @@ fn good(folder: &Path) {
     let forever = async |log: ExecutionLog, durability, size: usize| loop {
         let arguments = raw(&format!("\"{}\"", "x".repeat(fastrand::usize(..size))));
         let id = log.new_call_id();
-        let open = log.begin(&begin(&id, "files.write", &arguments), durability).await.unwrap();
+        let open = begin_call(&log, &begin(&id, "files.write", &arguments), durability).await.unwrap();
         acknowledge("begin", &id);
         if fastrand::u8(..) < 16 {
             continue; // The client left.

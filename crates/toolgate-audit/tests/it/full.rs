@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use toolgate_audit::{Durability, ExecutionLog, LogOptions, LogReader};
 
-use crate::kit::{TASK, again, assert_whole, begin, program, raw, success, verify};
+use crate::kit::{TASK, again, assert_whole, begin, begin_call, program, raw, success, verify};
 
 /// Runs the child under another program. Returns false if that program does not work on this machine.
 #[expect(clippy::print_stderr, reason = "skipped tests must be visible in the output")]
@@ -54,8 +54,8 @@ fn failed_sync_is_not_retried_on_the_same_descriptor() {
 fn failed_write_leaves_nothing_behind() {
     for error in ["EIO", "ENOSPC"] {
         let folder = tempfile::tempdir().unwrap();
-        let inject = format!("inject=pwrite64:error={error}:when=2+5");
-        let wrapper = ["strace", "-f", "-o", "/dev/null", "-e", "trace=pwrite64", "-e", &inject];
+        let inject = format!("inject=pwrite64,pwritev:error={error}:when=2+5");
+        let wrapper = ["strace", "-f", "-o", "/dev/null", "-e", "trace=pwrite64,pwritev", "-e", &inject];
         let works = ["strace", "-f", "-o", "/dev/null", "true"];
         if run_under(&wrapper, &works, "errors", folder.path()) {
             assert_whole_after_errors(folder.path());
@@ -111,13 +111,13 @@ async fn full(folder: &Path) {
     fs_err::write(&ballast, vec![0; 512 << 10]).unwrap();
     let log = ExecutionLog::open(folder, LogOptions::default()).unwrap();
     let small = raw("{}");
-    let early = log.begin(&begin("early", "t", &small), Durability::Synced).await.unwrap();
+    let early = begin_call(&log, &begin("early", "t", &small), Durability::Synced).await.unwrap();
     let large = raw(&format!("\"{}\"", "x".repeat(9_999)));
     let mut written = 1;
     let mut begun = Vec::new();
     loop {
         let id = format!("call-{written}");
-        match log.begin(&begin(&id, "t", &large), Durability::Synced).await {
+        match begin_call(&log, &begin(&id, "t", &large), Durability::Synced).await {
             Ok(open) => begun.push(open),
             Err(_unavailable) => break,
         }
@@ -127,7 +127,7 @@ async fn full(folder: &Path) {
     assert!(written > 40 && !log.is_available());
     assert_whole(folder, written);
     // New calls are rejected at once.
-    assert!(log.begin(&begin("no", "t", &small), Durability::Written).await.is_err());
+    assert!(begin_call(&log, &begin("no", "t", &small), Durability::Written).await.is_err());
     // Calls in progress can still record their end, because space is reserved for it.
     early.end(&success(&small), Durability::Synced).await.unwrap();
     assert_whole(folder, written + 1);
@@ -138,7 +138,7 @@ async fn full(folder: &Path) {
     fs_err::remove_file(&ballast).unwrap();
     let freed = SystemTime::now();
     let after = loop {
-        match log.begin(&begin("after", "t", &small), Durability::Synced).await {
+        match begin_call(&log, &begin("after", "t", &small), Durability::Synced).await {
             Ok(open) => break open,
             Err(_unavailable) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
@@ -162,13 +162,15 @@ async fn full(folder: &Path) {
 async fn errors(folder: &Path) {
     let log = ExecutionLog::open(folder, LogOptions::default()).unwrap();
     let arguments = raw(r#"{"a":1}"#);
+    // Long enough to be written in parts.
+    let output = raw(&format!(r#"["{}"]"#, "x".repeat(20_000)));
     let (mut refused, mut done) = (0, 0);
     let until = SystemTime::now() + Duration::from_secs(30);
     while refused < 2 || done < 6 {
         assert!(SystemTime::now() < until, "{refused} refused, {done} done");
         let id = log.new_call_id();
-        match log.begin(&begin(&id, "t", &arguments), Durability::Synced).await {
-            Ok(open) => match open.end(&success(&arguments), Durability::Synced).await {
+        match begin_call(&log, &begin(&id, "t", &arguments), Durability::Synced).await {
+            Ok(open) => match open.end(&success(&output), Durability::Synced).await {
                 Ok(()) => done += 1,
                 Err(_unavailable) => refused += 1,
             },

@@ -41,9 +41,11 @@ async fn history(calls: &[CallRow<'_>], recent: &HistoryWindow) -> ToolHistory {
     LogReader::new(folder.path()).history(recent).unwrap()
 }
 
-fn follows(history: &ToolHistory) -> Vec<(&str, &str, u64)> {
-    let pairs = history.followers.iter().flat_map(|(tool, next)| next.iter().map(move |next| (tool, next)));
-    pairs.map(|(tool, (next, count))| (tool.as_str(), next.as_str(), *count)).collect()
+fn follows(history: &ToolHistory) -> Vec<(&str, &str, &str, u64)> {
+    let pairs = history.followers.iter().flat_map(|(pair, next)| next.iter().map(move |next| (pair, next)));
+    pairs
+        .map(|((caller, tool), (next, count))| (caller.as_str(), tool.as_str(), next.as_str(), *count))
+        .collect()
 }
 
 #[tokio::test]
@@ -74,7 +76,10 @@ async fn tools_used_after_one_another() {
         ("ann", None, "find", 1, true),
     ];
     let history = history(&calls, &ALL).await;
-    assert_eq!(follows(&history), [("find", "look", 1), ("find", "pay", 1), ("look", "find", 1)]);
+    assert_eq!(
+        follows(&history),
+        [("ann", "find", "pay", 1), ("ann", "look", "find", 1), ("bob", "find", "look", 1)]
+    );
     let last: Vec<_> = history.last.values().map(String::as_str).collect();
     assert_eq!(last, ["find", "pay", "look", "look"]);
 }
@@ -101,7 +106,7 @@ async fn histories_of_two_logs_are_added() {
     let mut both = history(&[("ann", None, "a", 1, true), ("ann", None, "b", 1, true)], &ALL).await;
     both.add(history(&[("bob", None, "a", 1, false), ("ann", None, "a", 1, true)], &ALL).await);
     assert_eq!(both.tools["a"], ToolTotals { calls: 3, good: 2, micros: 3000 });
-    assert_eq!(follows(&both), [("a", "b", 1)]);
+    assert_eq!(follows(&both), [("ann", "a", "b", 1)]);
     assert_eq!(both.last.values().collect::<Vec<_>>(), ["a"]);
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use toolgate_audit::{
-    CallBegin, CallEnd, CallStatus, Clock, Decision, ExecutionLog, LogOptions, LogReader, OpenError,
-    VerifyReport,
+    CallBegin, CallEnd, CallStatus, Clock, Decision, Durability, ExecutionLog, LogOptions, LogReader,
+    LogUnavailable, OpenCall, OpenError, VerifyReport,
 };
 use toolgate_json::RawJson;
 
@@ -70,6 +70,8 @@ pub(crate) fn raw(json: &str) -> RawJson {
 
 pub(crate) fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a RawJson) -> CallBegin<'a> {
     CallBegin {
+        operation: Default::default(),
+        tainted: false,
         call,
         caller: "ann",
         tool,
@@ -85,6 +87,16 @@ pub(crate) fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a RawJson) ->
         arguments,
         secret: None,
     }
+}
+
+/// Writes the begin record of a call and waits for it.
+pub(crate) async fn begin_call(
+    log: &ExecutionLog,
+    begin: &CallBegin<'_>,
+    durability: Durability,
+) -> Result<OpenCall, LogUnavailable> {
+    let mut open = log.begin(begin, durability).await?;
+    open.acknowledged().await.map(|()| open)
 }
 
 pub(crate) fn success(output: &RawJson) -> CallEnd<'_> {

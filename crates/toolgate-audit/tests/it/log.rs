@@ -1,20 +1,26 @@
 //! Writing: two records per call, one file per day, one hash chain.
 
 use std::path::Path;
+use std::task::Poll;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use toolgate_audit::{CallFilter, CallStatus, Durability, ExecutionLog, LogReader, OpenError, StageTime};
+use sha2::{Digest, Sha256};
+use toolgate_audit::{
+    CallFilter, CallStatus, Clock, Durability, ExecutionLog, LogReader, OpenError, StageTime,
+};
 use toolgate_types::{CallError, ErrorCode, Stage};
 
-use crate::kit::{ManualClock, again, assert_whole, begin, ids, names, open, raw, success, verify};
+use crate::kit::{
+    ManualClock, again, assert_whole, begin, begin_call, ids, names, open, raw, success, verify,
+};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Writes a complete call.
 async fn call(log: &ExecutionLog, id: &str) {
     let arguments = raw(r#"{"path":"a"}"#);
-    let open = log.begin(&begin(id, "files.read", &arguments), Durability::Written).await.unwrap();
+    let open = begin_call(log, &begin(id, "files.read", &arguments), Durability::Written).await.unwrap();
     open.end(&success(&raw(r#""text""#)), Durability::Written).await.unwrap();
 }
 
@@ -44,7 +50,7 @@ async fn both_durabilities_at_the_same_time() {
             let durability = if index % 3 == 0 { Durability::Synced } else { Durability::Written };
             let arguments = raw("{}");
             let id = log.new_call_id();
-            let open = log.begin(&begin(&id, "t", &arguments), durability).await.unwrap();
+            let open = begin_call(&log, &begin(&id, "t", &arguments), durability).await.unwrap();
             open.end(&success(&raw("1")), durability).await.unwrap();
         });
     }
@@ -66,7 +72,7 @@ async fn no_caller_waits_forever() {
                 let arguments = raw("{}");
                 let id = log.new_call_id();
                 let asked = begin(&id, "t", &arguments);
-                let open = log.begin(&asked, Durability::Written).await.unwrap();
+                let open = begin_call(&log, &asked, Durability::Written).await.unwrap();
                 let output = raw(if (task + index) % 4 == 0 { &long } else { "1" });
                 open.end(&success(&output), Durability::Written).await.unwrap();
             }
@@ -84,20 +90,54 @@ async fn dropped_call_is_recorded_as_abandoned() {
     let clock = ManualClock::at("2026-11-15T10:00:00Z");
     let log = open(folder.path(), &clock);
     let arguments = raw("{}");
-    drop(log.begin(&begin("a", "t", &arguments), Durability::Written).await.unwrap());
+    drop(begin_call(&log, &begin("a", "t", &arguments), Durability::Written).await.unwrap());
     // Dropped before the begin was acknowledged.
     let asked = begin("b", "t", &arguments);
-    let mut beginning = Box::pin(log.begin(&asked, Durability::Synced));
+    let mut beginning = Box::pin(begin_call(&log, &asked, Durability::Synced));
     let waker = std::task::Waker::noop();
     let _ = beginning.as_mut().poll(&mut std::task::Context::from_waker(waker));
     drop(beginning);
     // Dropped before it was enqueued.
-    drop(Box::pin(log.begin(&asked, Durability::Synced)));
+    drop(Box::pin(begin_call(&log, &asked, Durability::Synced)));
     drop(log);
     assert_whole(folder.path(), 4);
     for id in ["a", "b"] {
         let call = LogReader::new(folder.path()).show(id).unwrap().unwrap();
         assert_eq!(call.status(), CallStatus::Abandoned.label());
+    }
+}
+
+/// With several calls in progress, the first task that runs again writes the records of all.
+#[tokio::test]
+async fn records_of_ready_tasks_are_written_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::at("2026-11-15T10:00:00Z");
+    let log = open(folder.path(), &clock);
+    let file = folder.path().join("2026-11-15.jsonl");
+    let lines = || fs_err::read_to_string(&file).unwrap_or_default().lines().count();
+    let arguments = raw("{}");
+    // The writer thread holds the writer for a moment when it starts, so the first rounds may differ.
+    for round in 0.. {
+        let (before, mut calls) = (lines(), Vec::new());
+        for id in ["a", "b", "c", "d", "e"].map(|id| format!("{id}{round}")) {
+            calls.push(log.begin(&begin(&id, "t", &arguments), Durability::Written).await.unwrap());
+        }
+        let mut waiting: Vec<_> = calls.iter_mut().map(|call| Box::pin(call.acknowledged())).collect();
+        let mut polled = || {
+            let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+            let polled = waiting.iter_mut().map(|call| call.as_mut().poll(context).map(|done| done.is_ok()));
+            (polled.collect::<Vec<_>>(), lines() - before)
+        };
+        let rounds = [polled(), polled()];
+        drop(waiting);
+        // A record whose future is never awaited is written, too.
+        let before = lines();
+        drop(calls.remove(0).end(&success(&raw("1")), Durability::Written));
+        if rounds == [(vec![Poll::Pending; 5], 0), (vec![Poll::Ready(true); 5], 5)] && lines() == before + 1 {
+            return;
+        }
+        assert!(round < 100, "{rounds:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -219,6 +259,18 @@ async fn wait_until_removed(log: &ExecutionLog, file: &Path) {
     tokio::time::timeout(Duration::from_secs(10), is_gone).await.unwrap();
 }
 
+/// Lets hours pass until a file is removed: one file is removed per hour.
+async fn wait_hours_until_removed(log: &ExecutionLog, clock: &ManualClock, file: &Path) {
+    let is_removed = async {
+        while file.exists() {
+            clock.pass(Duration::from_secs(3600));
+            call(log, "again").await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), is_removed).await.unwrap();
+}
+
 #[tokio::test]
 async fn files_are_kept_for_thirty_days() {
     let folder = tempfile::tempdir().unwrap();
@@ -248,6 +300,46 @@ async fn files_are_kept_for_thirty_days() {
     assert_eq!(verify(folder.path()).faults[0].line, 1);
 }
 
+/// Versions before BLAKE3 hashed every record with SHA-256, however long.
+#[tokio::test]
+async fn log_of_an_older_version_is_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut text, mut hash) = (String::new(), "0".repeat(64));
+    for (seq, length) in [3, 100_000, 3].into_iter().enumerate() {
+        let line = format!(
+            r#"{{"seq":{},"time":"2026-11-15T09:00:00.000000Z","kind":"note","text":"{}""#,
+            seq + 1,
+            "x".repeat(length)
+        );
+        hash = Sha256::digest(format!("{hash}{line}}}")).iter().map(|byte| format!("{byte:02x}")).collect();
+        text += &format!("{line},\"hash\":\"{hash}\"}}\n");
+    }
+    let path = folder.path().join("2026-11-15.jsonl");
+    fs_err::write(&path, &text).unwrap();
+    assert_whole(folder.path(), 3);
+    let log = open(folder.path(), &ManualClock::at("2026-11-15T10:00:00Z"));
+    call(&log, "a").await;
+    let output = raw(&format!(r#"{{"text":"{}"}}"#, "y".repeat(100_000)));
+    let arguments = raw("{}");
+    let open = begin_call(&log, &begin("b", "files.read", &arguments), Durability::Written).await.unwrap();
+    open.end(&success(&output), Durability::Synced).await.unwrap();
+    drop(log);
+    assert_whole(folder.path(), 7);
+    let whole = fs_err::read_to_string(&path).unwrap();
+    let long = whole.lines().last().unwrap();
+    assert!(whole.starts_with(&text) && long.contains(output.as_str()));
+    assert!(whole.matches(r#","hashed_with":"blake3","hash":""#).count() == 1 && long.contains("blake3"));
+    let call = LogReader::new(folder.path()).show("b").unwrap().unwrap();
+    assert_eq!(call.end.unwrap().output.unwrap().get(), output.as_str());
+    // Changes are noticed in old and in new records.
+    for (old, new, line) in [("xxxx", "xxxy", 2), ("yyyy", "yyyz", 7), (r#","hashed_with":"blake3""#, "", 7)]
+    {
+        fs_err::write(&path, whole.replacen(old, new, 1)).unwrap();
+        let faults = verify(folder.path()).faults;
+        assert_eq!(faults.iter().map(|fault| fault.line).collect::<Vec<_>>(), [line], "{old}");
+    }
+}
+
 #[tokio::test]
 async fn wrong_clock_removes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -265,10 +357,68 @@ async fn wrong_clock_removes_nothing() {
     }
     drop(log);
     assert_eq!(count(), 21);
-    // Opened with a wrong clock: the first removal waits an hour.
-    clock.jump(400 * 24 * 60 * 60);
-    call(&open(folder.path(), &clock), "x").await;
-    assert_eq!(count(), 22);
+    // Opened with a wrong clock, and open for two days.
+    for year in 1..3 {
+        clock.jump(400 * 24 * 60 * 60);
+        let log = open(folder.path(), &clock);
+        for hour in 0..48 {
+            clock.pass(Duration::from_secs(3601));
+            call(&log, &format!("{year}.{hour}")).await;
+        }
+        drop(log);
+        assert_eq!(verify(folder.path()).faults, []);
+        assert!(folder.path().join("2026-01-01.jsonl").exists(), "it is 21 days old");
+    }
+}
+
+/// Files are removed in time even if the log is opened anew for every call.
+#[tokio::test]
+async fn files_of_short_processes_expire() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::at("2026-01-01T12:00:00Z");
+    let first = folder.path().join("2026-01-01.jsonl");
+    for step in 0..=32 {
+        assert!(step == 0 || first.exists(), "{step}");
+        call(&open(folder.path(), &clock), &step.to_string()).await;
+        clock.pass(DAY);
+    }
+    assert!(!first.exists());
+}
+
+/// Records from a boot with an unset clock stay as long as others, whether it showed the past or the future.
+#[tokio::test]
+async fn boots_with_an_unset_clock_expire_nothing() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let right: jiff::Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
+    for day in ["1970-01-01", "2099-01-01"] {
+        let folder = tempfile::tempdir().unwrap();
+        let unset: jiff::Timestamp = format!("{day}T00:00:05Z").parse().unwrap();
+        let clock = ManualClock::at(&unset.to_string());
+        let set = |time: jiff::Timestamp| clock.jump(time.as_second() - clock.now().as_second());
+        let wrong = folder.path().join(format!("{day}.jsonl"));
+        // Every week, the machine boots with the wrong time, makes a call, and corrects the clock.
+        for week in 0..4 {
+            set(unset);
+            let log = open(folder.path(), &clock);
+            call(&log, &format!("{week}.wrong")).await;
+            set(right + clock.elapsed());
+            for hour in 0..7 * 24 {
+                clock.pass(HOUR);
+                call(&log, &format!("{week}.{hour}")).await;
+            }
+            assert!(wrong.exists() && folder.path().join("2026-11-16.jsonl").exists(), "{day} {week}");
+        }
+        // Another week after its last record, the file is still too young for 23 days.
+        let log = open(folder.path(), &clock);
+        for hour in 0..30 * 24 {
+            assert!(hour > 23 * 24 || wrong.exists(), "{day} {hour}");
+            clock.pass(HOUR);
+            call(&log, &format!("last.{hour}")).await;
+        }
+        wait_hours_until_removed(&log, &clock, &wrong).await;
+        drop(log);
+        assert_eq!(verify(folder.path()).faults, []);
+    }
 }
 
 /// The age of a record is its real age, not that of its timestamp.
@@ -290,15 +440,7 @@ async fn wrong_timestamp_does_not_expire_a_record() {
             assert!(!(3..33).contains(&step) || wrong.exists(), "{step}");
             clock.pass(DAY);
         }
-        // One file is removed per hour.
-        let is_removed = async {
-            while wrong.exists() {
-                clock.pass(Duration::from_secs(3600));
-                call(&log, "again").await;
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(10), is_removed).await.unwrap();
+        wait_hours_until_removed(&log, &clock, &wrong).await;
         drop(log);
         assert_eq!(verify(folder.path()).faults, []);
     }

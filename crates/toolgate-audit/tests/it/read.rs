@@ -7,7 +7,7 @@ use std::time::Duration;
 use toolgate_audit::{CallFailure, CallFilter, CallStatus, Durability, ExecutionLog, LogReader};
 use toolgate_types::{CallError, ErrorCode, Stage};
 
-use crate::kit::{ManualClock, begin, open, raw, success};
+use crate::kit::{ManualClock, begin, begin_call, open, raw, success};
 
 /// Writes ten calls, a minute apart, across midnight: `a.even` and `a.odd` alternate, every third is by bob, the fifth
 /// failed, and the last is still open.
@@ -22,7 +22,7 @@ async fn ten_calls(folder: &Path) -> (ExecutionLog, toolgate_audit::OpenCall, Ar
         if index % 3 == 0 {
             asked.caller = "bob";
         }
-        let open = log.begin(&asked, Durability::Written).await.unwrap();
+        let open = begin_call(&log, &asked, Durability::Written).await.unwrap();
         clock.pass(Duration::from_secs(60));
         let output = raw(r#"["done"]"#);
         let mut end = success(&output);
@@ -105,7 +105,7 @@ async fn finds_a_call_by_its_generated_id() {
     let (log, _open, clock) = ten_calls(folder.path()).await;
     clock.pass(Duration::from_secs(24 * 60 * 60));
     let (id, arguments) = (log.new_call_id(), raw("{}"));
-    let open = log.begin(&begin(&id, "t", &arguments), Durability::Written).await.unwrap();
+    let open = begin_call(&log, &begin(&id, "t", &arguments), Durability::Written).await.unwrap();
     clock.pass(Duration::from_secs(24 * 60 * 60));
     open.end(&success(&arguments), Durability::Written).await.unwrap();
     let call = LogReader::new(folder.path()).show(&id).unwrap().unwrap();
@@ -125,7 +125,7 @@ async fn follows_calls_as_they_end() {
     };
     assert_eq!(ids(follow.poll().unwrap()), ["c9"]);
     clock.pass(Duration::from_secs(24 * 60 * 60));
-    let next = log.begin(&begin("next", "t", &output), Durability::Written).await.unwrap();
+    let next = begin_call(&log, &begin("next", "t", &output), Durability::Written).await.unwrap();
     assert!(follow.poll().unwrap().is_empty());
     next.end(&success(&output), Durability::Written).await.unwrap();
     let calls = follow.poll().unwrap();

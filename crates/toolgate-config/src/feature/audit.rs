@@ -14,8 +14,8 @@ keys! {
     struct AuditFile as "audit" {
         /// Folder of the log, relative to the project folder.
         folder: String = ".toolgate/log",
-        /// Bytes of arguments, and of output, kept per call. Longer bodies are truncated; length and SHA-256 of
-        /// the rest are recorded.
+        /// Bytes of arguments, and of output, kept per call. Longer bodies are truncated; their length and hash are
+        /// recorded.
         max_body: ByteSize = "1MiB",
         /// Retention: a log file is deleted when its last record is older than this.
         keep: HumanDuration = "30d",

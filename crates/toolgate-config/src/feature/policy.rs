@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
+use toolgate_policy::rules::ProjectFacts;
 use toolgate_policy::{RuleError, RuleSet};
 
 use crate::context::{Context, Environment};
@@ -23,6 +24,8 @@ pub struct PolicyFile {
     pub version: String,
     #[serde(skip)]
     pub rules: RuleSet,
+    #[serde(skip)]
+    source: SourceId,
 }
 
 impl ConfigBuilder {
@@ -50,6 +53,43 @@ impl ConfigBuilder {
         }
     }
 }
+
+impl ConfigBuilder {
+    /// Warns about rules that can never fire in this project.
+    pub(crate) fn check_policy_reach(&self, cx: &mut Context<'_>) {
+        let Some(policy) = self.policy.as_ref().and_then(Option::as_ref) else { return };
+        let servers = self.servers.iter().map(|(server, _)| (server.name.to_string(), server.trusted));
+        // Content of an API is never trusted.
+        let apis = self.apis.iter().map(|(api, _)| (api.name.to_string(), false));
+        let sources: Vec<_> = servers.chain(apis).collect();
+        let builtins = BUILTIN_NAMES.iter().map(|name| (*name).to_owned());
+        let own = self.tools.iter().map(|tool| tool.value.name.to_string());
+        let facts = ProjectFacts {
+            has_untrusted_content: sources.iter().any(|(_, trusted)| !trusted)
+                || self.builtins.web_search.is_some(),
+            servers: sources.into_iter().map(|(name, _)| name).collect(),
+            tools: own.chain(builtins).collect(),
+        };
+        let text = cx.sources.get(policy.source).text().to_owned();
+        for RuleError { message, hint, at } in policy.rules.unreachable_rules(&text, &facts) {
+            let place = rule_span(at, policy.source, cx);
+            cx.push(Problem::warning(place, message).hint(hint.unwrap_or_default()));
+        }
+    }
+}
+
+/// Tools that are part of Toolgate. A rule may name one that is not enabled yet.
+const BUILTIN_NAMES: [&str; 9] = [
+    "code_execution",
+    "list_resources",
+    "load_skill",
+    "read_resource",
+    "read_result",
+    "read_skill_file",
+    "request_human_input",
+    "search_tools",
+    "web_search",
+];
 
 /// Loads rules from a file outside a project, with a report of their problems.
 pub fn load_rules(path: &Path, environment: &Environment) -> (Option<RuleSet>, Report) {
@@ -84,7 +124,7 @@ fn read_rules(path: &Path, cx: &mut Context<'_>) -> Option<PolicyFile> {
         cx.push(problem.hint(hint));
     }
     let rules = rules.ok()?;
-    Some(PolicyFile { path, version: rules.version().to_owned(), rules })
+    Some(PolicyFile { path, version: rules.version().to_owned(), rules, source: id })
 }
 
 /// Converts a range to a span. Without a range, returns the start of the file.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map as JsonMap, Value as Json, json};
 use toolgate_types::profile::{
-    DisplayOverride, HintsPlacement, Profile, ProfileChoice, ProfileName, ProfileSelection, Profiles,
+    DisplayOverride, HintsMode, Profile, ProfileChoice, ProfileName, ProfileSelection, Profiles,
     SchemaDialect, ToolExposure,
 };
 use toolgate_types::{CallerId, ToolName, wildcard};
@@ -39,8 +39,8 @@ keys! {
         /// Model provider that reads the definitions. Names and schemas it would reject are rewritten, and mapped
         /// back when a tool is called. Default: definitions are not changed.
         provider: ProviderPreset,
-        /// Location of hints: in `_meta` of a result only, or also as a text block.
-        hints: HintsName = "meta",
+        /// Hints in results over MCP. Default: `toolbox.hints`.
+        hints: HintsName,
     }
 }
 
@@ -91,12 +91,16 @@ choice! {
 }
 
 choice! {
-    /// Location of hints.
+    /// Hints in results over MCP.
     enum HintsName as "a hints mode" {
-        /// In `_meta` only.
-        Meta = "meta",
-        /// In `_meta`, and as a text block.
+        /// In `_meta`, and only hints that the client can act on.
+        Brief = "brief",
+        /// None.
+        Off = "off",
+        /// The hints of `brief`, as one line of text.
         Text = "text",
+        /// All hints and metadata, in `_meta`.
+        Full = "full" | "meta",
     }
 }
 
@@ -137,11 +141,19 @@ pub(crate) struct ProfilesBuilder {
     choices: BTreeMap<CallerId, ProfileChoice>,
     /// Profiles that callers refer to, with their locations.
     references: Vec<(CallerId, Spanned<String>)>,
+    /// `hints` of the toolbox.
+    pub(crate) hints: HintsMode,
     /// Tool patterns of profiles, with their locations.
     patterns: Vec<(ProfileName, String, Span)>,
 }
 
 impl ConfigBuilder {
+    /// Sets the default of `hints` in profiles. Must come before the profiles.
+    pub(crate) fn set_hints(&mut self, hints: &Spanned<HintsName>) {
+        self.origins.insert("profiles.hints".to_owned(), hints.span);
+        self.profiles.hints = hints.value.into();
+    }
+
     pub(crate) fn add_profile(&mut self, name: &str, file: Spanned<ProfileFile>, cx: &mut Context<'_>) {
         let name: ProfileName = match name.parse() {
             Ok(name) => name,
@@ -165,7 +177,7 @@ impl ConfigBuilder {
             resources: resolve_selection(file.resources.map(|at| at.value.0)),
             exposure: file.exposure.map_or(ToolExposure::Full, |at| at.value.into()),
             provider: file.provider.map(|at| at.value.into()),
-            hints: file.hints.map_or(HintsPlacement::Meta, |at| at.value.into()),
+            hints: file.hints.map_or(self.profiles.hints, |at| at.value.into()),
             name,
         };
         cx.labels.pop();
@@ -230,7 +242,7 @@ impl ConfigBuilder {
                 cx.push(Problem::warning(*span, message).hint(hint));
             }
         }
-        Arc::new(Profiles { all: builder.all, choices: builder.choices })
+        Arc::new(Profiles { all: builder.all, choices: builder.choices, hints: builder.hints })
     }
 
     /// Returns a hint if a pattern cannot match any tool; `None` if a server may offer a match.
@@ -323,11 +335,13 @@ impl From<ProviderPreset> for SchemaDialect {
     }
 }
 
-impl From<HintsName> for HintsPlacement {
+impl From<HintsName> for HintsMode {
     fn from(name: HintsName) -> Self {
         match name {
-            HintsName::Meta => Self::Meta,
+            HintsName::Brief => Self::Brief,
+            HintsName::Off => Self::Off,
             HintsName::Text => Self::Text,
+            HintsName::Full => Self::Full,
         }
     }
 }

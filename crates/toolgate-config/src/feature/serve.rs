@@ -33,6 +33,12 @@ keys! {
         max_connections: NonZeroU32 = "2000",
         /// Maximum number of concurrent connections from one IP address.
         max_connections_per_address: NonZeroU32 = "1000",
+        /// Maximum number of concurrent event streams and WebSockets of one caller. Further ones get 429.
+        max_streams_per_caller: NonZeroU32 = "256",
+        /// Reverse proxies in front of the gateway, as addresses or networks, such as `10.1.2.3` or `10.1.0.0/16`. The
+        /// address of a client is taken from `Forwarded` or `X-Forwarded-For` of these peers only: the right-most
+        /// address that is not one of these. It is used for rate limits, wrong keys and log lines.
+        trusted_proxies: Vec<Spanned<Network>>,
         /// Networks of MCP servers that may be registered over HTTP, in addition to the public internet, such
         /// as `10.1.0.0/16`. Does not apply to servers configured in the project's files.
         allow_networks: Vec<Spanned<Network>>,
@@ -47,7 +53,8 @@ keys! {
         /// Token issuers whose JWTs authenticate callers.
         jwt: Vec<Spanned<JwtFile>>,
         /// Accepts unauthenticated requests as the caller `anonymous`: from this machine only and not through a proxy
-        /// (`loopback`), or from any address (`everywhere`).
+        /// (`loopback`), or from any address (`everywhere`). A request that passed a proxy is accepted only with
+        /// `everywhere`, and only if the proxy is in `trusted_proxies`.
         anonymous: AnonymousName = "loopback",
         /// Rate limits of requests.
         rate_limit: ServeRateLimitFile,
@@ -65,7 +72,8 @@ choice! {
 }
 
 keys! {
-    /// Limits on requests per window, of any kind. Requests over the limit get 429.
+    /// Limits on requests per window, of any kind. Requests over the limit get 429. No window of this length has more,
+    /// wherever it starts. Each message on a WebSocket and each member of a JSON-RPC batch counts.
     struct ServeRateLimitFile as "serve rate_limit" {
         /// Maximum number of requests from one IP address, or one IPv6 /64 prefix.
         per_address: NonZeroU32,
@@ -91,6 +99,9 @@ impl ConfigBuilder {
         rules.max_connections = file.max_connections.map_or(rules.max_connections, |at| at.value);
         rules.max_connections_per_address =
             file.max_connections_per_address.map_or(rules.max_connections_per_address, |at| at.value);
+        rules.max_streams_per_caller =
+            file.max_streams_per_caller.map_or(rules.max_streams_per_caller, |at| at.value);
+        rules.trusted_proxies = into_values(file.trusted_proxies).unwrap_or_default();
         rules.allow_networks = into_values(file.allow_networks).unwrap_or_default();
         rules.allow_commands = into_values(file.allow_commands);
         rules.tls = file.tls.and_then(|at| tls::resolve_serve_tls(at.value, cx));
@@ -126,10 +137,10 @@ mod tests {
 
     #[test]
     fn reads_serve_settings() {
-        let text = "serve: {listen: \"[::1]:80\", hosts: [Tools.example.com], max_body: 1MiB, max_connections: 7, max_connections_per_address: 3}\n";
+        let text = "serve: {listen: \"[::1]:80\", hosts: [Tools.example.com], max_body: 1MiB, max_connections: 7, max_connections_per_address: 3, max_streams_per_caller: 2, trusted_proxies: [10.1.2.3, \"fd00::/8\"]}\n";
         let loaded = loaded(&[("toolgate.yaml", text)], &[]);
         assert_eq!(messages(&loaded), "");
-        insta::assert_snapshot!(config(&loaded)["serve"].to_string(), @r#"{"listen":"[::1]:80","hosts":["tools.example.com"],"max_body":"1MiB","max_connections":7,"max_connections_per_address":3}"#);
+        insta::assert_snapshot!(config(&loaded)["serve"].to_string(), @r#"{"listen":"[::1]:80","hosts":["tools.example.com"],"max_body":"1MiB","max_connections":7,"max_connections_per_address":3,"max_streams_per_caller":2,"trusted_proxies":["10.1.2.3/32","fd00::/8"]}"#);
         assert_eq!(config(&loaded)["origins"]["serve.max_body"], "toolgate.yaml:1:67");
     }
 
@@ -138,7 +149,7 @@ mod tests {
         let loaded = loaded(&[("toolgate.yaml", "serve: {}\n")], &[]);
         assert!(config(&loaded).get("serve").is_none(), "an empty section is the default");
         let serve = loaded.config.unwrap().serve;
-        insta::assert_snapshot!(serde_json::to_string(&serve).unwrap(), @r#"{"listen":"127.0.0.1:7332","max_body":"4MiB","max_connections":2000,"max_connections_per_address":1000}"#);
+        insta::assert_snapshot!(serde_json::to_string(&serve).unwrap(), @r#"{"listen":"127.0.0.1:7332","max_body":"4MiB","max_connections":2000,"max_connections_per_address":1000,"max_streams_per_caller":256}"#);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 
 use serde_json::{Map as JsonMap, Value as Json};
+use toolgate_types::network::Network;
 use toolgate_types::server::{StartupMode, ToolFilter, ToolMode, Transport};
 use toolgate_types::{ConfigString, HumanDuration, Secret, ServerName, ServerSpec, ToolLimits};
 
@@ -56,6 +57,11 @@ keys! {
         url: ConfigString,
         /// Headers sent with every request, such as `Authorization: Bearer ${TOKEN}`.
         headers: NamedMap<ConfigString>,
+        /// Networks the server, and the URLs of its login, may be in, in addition to the public internet, such as
+        /// `10.1.0.0/16`. Addresses are checked on every connection. Default: the network of an address in `url`; a
+        /// name may lead to a private network, but not to this machine or to a link-local address. Entries that are
+        /// registered over HTTP get `serve.allow_networks`.
+        allow_networks: Vec<Spanned<Network>>,
         /// OAuth settings. Most servers that require a login need none. Log in with
         /// `toolgate servers login NAME`.
         oauth: OauthFile,

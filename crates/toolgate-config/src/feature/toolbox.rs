@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use toolgate_types::{ByteSize, HumanDuration, OnCollision};
 
 use crate::context::Context;
+use crate::feature::profiles::HintsName;
 use crate::feature::servers::{ServerDefaults, ServerEntry};
 use crate::feature::tool_settings::ToolSettingsFile;
 use crate::keys::{Spanned, choice, into_values, keys};
@@ -23,6 +24,14 @@ keys! {
         /// as `{server}__{tool}`. `last_wins`: the last one wins. `error`: Toolgate does not start. A server's tool
         /// can always be called as `{server}__{tool}`.
         on_collision: CollisionName = "qualify",
+        /// Time that content of an untrusted server taints a caller that has no session: over REST, and for MCP clients
+        /// of revision 2026-07-28. With a session, the taint lasts as long as the session. Rules see it as
+        /// `context.tainted`.
+        taint_window: HumanDuration = "1h",
+        /// Hints in results over MCP. `brief`: in `_meta`, only those that the client can act on, in at most 200 bytes, and
+        /// nothing otherwise. `text`: the same as one line of text, for models. `full`: all hints and metadata, in
+        /// `_meta`. `off`: none. Results over REST and with `--json` always have all of them. See docs/hints.md.
+        hints: HintsName = "brief",
         /// Settings for single tools, of this project or of a server.
         tools: Vec<Spanned<ToolSettingsFile>>,
         /// MCP servers.
@@ -45,7 +54,7 @@ choice! {
 impl ConfigBuilder {
     pub(crate) fn add_toolbox(&mut self, toolbox: ToolboxFile, cx: &mut Context<'_>) {
         let mut written = toolbox.value_spans();
-        written.retain(|(key, _)| !matches!(*key, "tools" | "mcps"));
+        written.retain(|(key, _)| !matches!(*key, "tools" | "mcps" | "hints"));
         self.record_origins("limits", written);
         let limits = &mut self.limits;
         limits.max_concurrent = toolbox.max_concurrent.map_or(limits.max_concurrent, |at| at.value);
@@ -56,6 +65,7 @@ impl ConfigBuilder {
             CollisionName::LastWins => OnCollision::LastWins,
             CollisionName::Error => OnCollision::Error,
         });
+        limits.taint_window = toolbox.taint_window.map_or(limits.taint_window, |at| at.value);
         for settings in into_values(toolbox.tools).unwrap_or_default() {
             self.add_settings(settings, cx);
         }
@@ -72,10 +82,9 @@ mod tests {
     #[test]
     fn values_and_defaults() {
         let limits = |text: &str| config(&loaded(&[("toolgate.yaml", text)], &[]))["limits"].clone();
-        let text =
-            "toolbox: {max_concurrent: 7, default_timeout: 11s, max_output: 1MiB, on_collision: error}";
-        insta::assert_snapshot!(limits(text), @r#"{"max_concurrent":7,"default_timeout":"11s","max_output":"1MiB","on_collision":"error"}"#);
-        insta::assert_snapshot!(limits("name: x"), @r#"{"max_concurrent":64,"default_timeout":"30s","max_output":"4MiB","on_collision":"qualify"}"#);
+        let text = "toolbox: {max_concurrent: 7, default_timeout: 11s, max_output: 1MiB, on_collision: error, taint_window: 5m}";
+        insta::assert_snapshot!(limits(text), @r#"{"max_concurrent":7,"default_timeout":"11s","max_output":"1MiB","on_collision":"error","taint_window":"5m"}"#);
+        insta::assert_snapshot!(limits("name: x"), @r#"{"max_concurrent":64,"default_timeout":"30s","max_output":"4MiB","on_collision":"qualify","taint_window":"1h"}"#);
     }
 
     #[test]
@@ -89,6 +98,7 @@ mod tests {
         for value in ["0", "-5s", "soon", "P1Y", "[1]", "11 years"] {
             assert_eq!(messages("default_timeout", value).len(), 1, "{value}");
         }
+        assert_eq!(messages("taint_window", "0").len(), 1);
         for value in ["0", "4k", "-1"] {
             assert_eq!(messages("max_output", value).len(), 1, "{value}");
         }

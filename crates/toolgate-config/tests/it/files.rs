@@ -34,7 +34,7 @@ fn reports_unreadable_files() {
     large.set_len((64 << 20) + 1).unwrap();
     assert_eq!(load("large.yaml"), "error `large.yaml` cannot be read: it is larger than 64 MiB");
     // A device has no size and no end.
-    assert_eq!(load("/dev/zero"), "error `/dev/zero` cannot be read: it is larger than 64 MiB");
+    assert_eq!(load("/dev/zero"), "error `/dev/zero` cannot be read: it is not a regular file");
 }
 
 #[test]

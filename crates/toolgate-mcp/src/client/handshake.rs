@@ -199,7 +199,10 @@ impl Session {
             Err(RequestError::Link(_)) if self.close_reason().is_some() => Err(HandshakeError::ClosedOnProbe),
             Err(
                 error @ RequestError::Link(
-                    LinkError::Unreachable(_) | LinkError::Tls { .. } | LinkError::Redirect(_),
+                    LinkError::Unreachable(_)
+                    | LinkError::Blocked { .. }
+                    | LinkError::Tls { .. }
+                    | LinkError::Redirect(_),
                 ),
             ) => Err(error.into()),
             Err(RequestError::TimedOut(time)) => Err(RequestError::TimedOut(time).into()),

@@ -16,16 +16,19 @@ use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
+use toolgate_types::BrowserUrl;
 use toolgate_types::oauth::{OauthConfig, OauthGrant};
 use toolgate_types::server::UpstreamTls;
 use url::Url;
 
 use crate::link::LinkError;
+use crate::network::AddressPolicy;
 
 mod assertion;
 mod callback;
 mod challenge;
 mod discovery;
+pub(crate) use discovery::fuzz_discovery;
 mod fetch;
 mod flow;
 mod registration;
@@ -33,7 +36,7 @@ mod token_file;
 
 use callback::CallbackListener;
 use challenge::Challenge;
-use flow::LoginFlow;
+use flow::{LoginFlow, LoginTarget};
 use token_file::{IssuerGrant, TokenFile, TokenRecord, TokenSet};
 
 /// Logins that one request may cause.
@@ -51,8 +54,18 @@ pub struct LoginOptions {
     pub browser: Option<BrowserLogin>,
 }
 
-/// Shows a URL to the user, and resolves once it is shown. Arguments: server name, URL.
-pub type OpenBrowser = dyn Fn(&str, &str) -> BoxFuture<'static, ()> + Send + Sync;
+/// Login page of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoginPage {
+    /// Name of the server.
+    pub server: String,
+    pub url: BrowserUrl,
+    /// Host of the page, if it is not the host of the server. The server chose it, so a person has to see it.
+    pub other_host: Option<String>,
+}
+
+/// Shows a login page to the user, and resolves once it is shown.
+pub type OpenBrowser = dyn Fn(LoginPage) -> BoxFuture<'static, ()> + Send + Sync;
 
 /// Interactive login in a browser.
 #[derive(Clone)]
@@ -125,6 +138,7 @@ pub struct TokenSource {
     server: Url,
     options: OauthConfig,
     tls: UpstreamTls,
+    addresses: AddressPolicy,
     browser: Option<BrowserLogin>,
     file: TokenFile,
     state: Mutex<TokenState>,
@@ -161,7 +175,32 @@ impl TokenSource {
         let browser = logins.browser.clone();
         let (state, login_lock, recent_logins) =
             (Mutex::default(), tokio::sync::Mutex::default(), Mutex::default());
-        Self { name: name.into(), server, options, tls, browser, file, state, login_lock, recent_logins }
+        let addresses = AddressPolicy::of_server(&server, None);
+        Self {
+            name: name.into(),
+            server,
+            options,
+            tls,
+            addresses,
+            browser,
+            file,
+            state,
+            login_lock,
+            recent_logins,
+        }
+    }
+
+    /// Sets the addresses that the server may have. They also limit the URLs of a login.
+    #[must_use]
+    pub fn with_addresses(mut self, addresses: AddressPolicy) -> Self {
+        self.addresses = addresses;
+        self
+    }
+
+    async fn discover(&self, challenge: Option<&str>) -> Result<LoginFlow, LoginError> {
+        let Self { server, tls, addresses, .. } = self;
+        let issuer = self.options.issuer.as_deref();
+        LoginFlow::discover(LoginTarget { server, tls, addresses, issuer }, challenge).await
     }
 
     /// Returns the `Authorization` header, if there is a token, and the generation of the token.
@@ -244,7 +283,7 @@ impl TokenSource {
         }
         let Some(browser) = &self.browser else { return Err(LoginError::NoUser) };
         self.check_login_loop(flow::challenged_scopes(challenge).join(" "))?;
-        let flow = LoginFlow::discover(&self.server, &self.tls, challenge).await?;
+        let flow = self.discover(challenge).await?;
         let known = self.state().record.grants.get(&flow.issuer).cloned();
         let (known, tokens) = known.map_or((None, None), |known| (Some(known.client), known.tokens));
         let granted = tokens.filter(|_| demand.is_some()).map(|tokens| tokens.scopes).unwrap_or_default();
@@ -252,7 +291,10 @@ impl TokenSource {
         let callback = self.listen(known.as_ref()).await.map_err(LoginError::Listen)?;
         let client = flow.client(&self.options, known.as_ref(), callback.redirect_uri(), &scopes).await?;
         let request = flow.authorization_request(&client, scopes)?;
-        (browser.open)(&self.name, request.url.as_str()).await;
+        let is_own_host = request.url.host() == own_host(&self.server);
+        let other_host = (!is_own_host).then(|| request.url.host());
+        let page = LoginPage { server: self.name.to_string(), url: request.url.clone(), other_host };
+        (browser.open)(page).await;
         let response = callback.wait(&request.state, browser.timeout).await.map_err(LoginError::Listen)?;
         let response = response.ok_or(LoginError::TimedOut(browser.timeout))?;
         let tokens = flow.exchange(&client, request, &response).await?;
@@ -312,7 +354,7 @@ impl TokenSource {
     }
 
     async fn login_client_credentials(&self, challenge: Option<&str>) -> Result<(), LoginError> {
-        let flow = LoginFlow::discover(&self.server, &self.tls, challenge).await?;
+        let flow = self.discover(challenge).await?;
         let scopes = flow.scopes(&self.options.scopes, &[], challenge);
         let (client, tokens) = flow.client_credentials(&self.options, scopes).await?;
         self.store(&flow.issuer, client, tokens)
@@ -333,7 +375,7 @@ impl TokenSource {
         if self.reload() {
             return Ok(true);
         }
-        let flow = LoginFlow::discover(&self.server, &self.tls, challenge).await?;
+        let flow = self.discover(challenge).await?;
         // A refresh token must not be sent to another authorization server.
         if flow.issuer != issuer {
             return Ok(false);
@@ -378,6 +420,12 @@ impl TokenSource {
         }
         state
     }
+}
+
+/// Host of a server, in the form of [`BrowserUrl::host`].
+fn own_host(server: &Url) -> String {
+    let port = server.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}{port}", server.host_str().unwrap_or_default())
 }
 
 #[cfg(test)]

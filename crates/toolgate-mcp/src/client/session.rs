@@ -4,8 +4,11 @@
 //! blocks, and notifications reach the handler in order.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +19,8 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
+use super::list_size::{MAX_LIST_BYTES, PendingList, PendingLists, is_list};
+use super::url_elicitation;
 use crate::RawJson;
 use crate::downstream::DownstreamClient;
 use crate::handshake::PeerInfo;
@@ -35,8 +40,9 @@ const MAX_SERVER_REQUEST_BYTES: usize = 16 << 20;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// `input_required` rounds before a request fails.
 const MAX_INPUT_ROUNDS: usize = 8;
-/// Pages of one list.
+/// Limits of one list: pages and items. The bytes in total are limited by `MAX_LIST_BYTES`.
 const MAX_PAGES: usize = 1_000;
+const MAX_LIST_ITEMS: usize = 10_000;
 
 /// Receives a server's notifications and requests.
 pub trait Handler: Send + Sync + 'static {
@@ -97,6 +103,7 @@ struct SessionOwner {
 struct PendingRequest {
     response: oneshot::Sender<RequestResult>,
     client: Option<Arc<dyn DownstreamClient>>,
+    is_list: bool,
 }
 
 /// State shared by the reading task and the requests.
@@ -114,12 +121,16 @@ struct SessionInner {
     violations: AtomicU64,
     handler: Arc<dyn Handler>,
     limits: ScanLimits,
+    lists: Arc<PendingLists>,
 }
 
 impl Session {
+    /// Time limit of requests whose caller drops the future at its own deadline. Saves a timer.
+    pub const NO_TIMEOUT: Duration = Duration::MAX;
+
     /// Starts reading from a link. With `over_http`, closing a request's stream cancels the request.
     pub fn start(link: Link, over_http: bool, limits: ScanLimits, handler: Arc<dyn Handler>) -> Self {
-        let Link { outbox, inbox, channel, mut tasks } = link;
+        let Link { outbox, inbox, channel, lists, mut tasks } = link;
         let inner = Arc::new(SessionInner {
             outbox,
             channel,
@@ -133,6 +144,7 @@ impl Session {
             violations: AtomicU64::new(0),
             handler,
             limits,
+            lists,
         });
         tasks.spawn(read(Arc::clone(&inner), inbox));
         Self(Arc::new(SessionOwner { inner, _tasks: tasks }))
@@ -230,11 +242,18 @@ impl Session {
             params.add_meta("progressToken", &id);
         }
         let (sender, response) = oneshot::channel();
-        inner.lock().insert(id, PendingRequest { response: sender, client });
+        let is_list = is_list(method);
+        inner.lock().insert(id, PendingRequest { response: sender, client, is_list });
+        let _pending_list = is_list.then(|| PendingList::new(&inner.lists));
         let cancelled = AtomicBool::new(true);
         let _guard = PendingGuard { inner, id, method, cancelled: &cancelled };
         if let Some(end) = inner.end.get() {
-            return Err(end.clone().into());
+            let end = match inner.channel {
+                // Nothing is sent on a connection that has ended.
+                Some(_) => LinkError::Unreachable(end.to_string()),
+                None => end.clone(),
+            };
+            return Err(end.into());
         }
         let trace = params.include_trace();
         let bytes = params.to_request(id, method).into();
@@ -258,12 +277,20 @@ impl Session {
             }
             response.await.unwrap_or_else(|_| Err(inner.end_reason().into()))
         };
-        let outcome = match tokio::time::timeout(within, exchange).await {
-            Ok(outcome) => outcome,
-            Err(_) => return Err(RequestError::TimedOut(within)),
+        let exchange = pin!(exchange);
+        let outcome = if within == Self::NO_TIMEOUT {
+            exchange.await
+        } else {
+            match tokio::time::timeout(within, exchange).await {
+                Ok(outcome) => outcome,
+                Err(_) => return Err(RequestError::TimedOut(within)),
+            }
         };
         cancelled.store(false, Ordering::Relaxed);
-        outcome
+        match outcome {
+            Err(RequestError::Rpc(error)) => Err(url_elicitation::check_error(error).into()),
+            outcome => outcome,
+        }
     }
 
     /// Closes the session and waits briefly for the transport to finish.
@@ -277,13 +304,15 @@ impl Session {
     /// first. `within` applies to each round.
     pub async fn request_with_input(&self, method: &str, params: Params, within: Duration) -> RequestResult {
         if params.client().is_some_and(|client| client.accepts_input_requests()) {
-            return self.request(method, params, within).await;
+            let result = self.request(method, params, within).await?;
+            url_elicitation::check_result(&result).map_err(RequestError::Unanswered)?;
+            return Ok(result);
         }
         let mut next = params.clone();
         for _ in 0..MAX_INPUT_ROUNDS {
             let result = self.request(method, next, within).await?;
             // Substring check first: it is cheap, and few results ask for input.
-            if !result.as_str().contains("input_required") {
+            if !result.contains_short("input_required") {
                 return Ok(result);
             }
             let Some(question) =
@@ -310,6 +339,8 @@ impl Session {
         let mut input_responses = serde_json::Map::new();
         for (key, asked) in question.input_requests.iter().flatten() {
             let params = asked.params.map(|params| result.slice(params.get()));
+            url_elicitation::check_request(&asked.method, params.as_ref())
+                .map_err(RequestError::Unanswered)?;
             let outcome = match client {
                 Some(client) => client.ask(&asked.method, params).await,
                 None => self.0.inner.handler.request(&asked.method, params).await,
@@ -343,6 +374,7 @@ impl Session {
         let mut items = Vec::new();
         let mut cursor: Option<RawJson> = None;
         let mut seen: Vec<RawJson> = Vec::new();
+        let mut bytes = 0;
         for _ in 0..MAX_PAGES {
             let params =
                 cursor.take().map_or_else(Params::none, |cursor| Params::none().with_raw("cursor", cursor));
@@ -353,6 +385,14 @@ impl Session {
             let list: Vec<&RawValue> =
                 Deserialize::deserialize(*list).map_err(|_| malformed(format!("`{key}` is not a list")))?;
             items.extend(list.into_iter().map(|item| page.slice(item.get())));
+            bytes += page.as_str().len();
+            if bytes > MAX_LIST_BYTES {
+                return Err(malformed(format!("it has more than {MAX_LIST_BYTES} bytes")));
+            }
+            if items.len() >= MAX_LIST_ITEMS {
+                items.truncate(MAX_LIST_ITEMS);
+                return Ok(items);
+            }
             match members.get("nextCursor").filter(|cursor| cursor.get() != "null") {
                 None => return Ok(items),
                 Some(next) => {
@@ -413,7 +453,7 @@ impl SessionInner {
         channel: &Arc<HttpChannel>,
         request: OutgoingRequest,
     ) -> Result<Option<RequestResult>, LinkError> {
-        let id = request.id;
+        let (id, limits) = (request.id, self.size_limits(is_list(&request.method)));
         let bytes = match channel.send_request(request).await {
             Ok(ChannelReply::Whole(bytes)) => bytes,
             Ok(ChannelReply::Queued) => return Ok(None),
@@ -423,13 +463,25 @@ impl SessionInner {
                 return Err(error);
             }
         };
-        let parsed = Message::read(&bytes, self.limits).map(<[Message; 1]>::try_from);
+        let parsed = Message::read(&bytes, limits).map(<[Message; 1]>::try_from);
         match parsed {
             Ok(Ok([Message::Response { id: RequestId::Number(to), outcome }])) if to == id => {
                 Ok(Some(outcome.map_err(Into::into)))
             }
             _ => channel.enqueue_response(id, bytes).await.map(|()| None),
         }
+    }
+
+    /// Limits of one message.
+    fn size_limits(&self, is_list: bool) -> ScanLimits {
+        let size = if is_list { self.limits.size.max(MAX_LIST_BYTES) } else { self.limits.size };
+        ScanLimits { size, ..self.limits }
+    }
+
+    /// Returns true if the message is the response to a list request.
+    fn is_list_response(&self, message: &Message) -> bool {
+        matches!(message, Message::Response { id: RequestId::Number(id), .. }
+            if self.lock().get(id).is_some_and(|pending| pending.is_list))
     }
 
     fn violation(&self, what: &str) {
@@ -468,6 +520,11 @@ impl SessionInner {
 
     /// Fails all pending requests.
     fn close(&self, reason: LinkError) {
+        let reason = match reason {
+            // Only the request that the server rejected was certainly not executed.
+            LinkError::SessionLost { .. } => LinkError::Io(reason.to_string()),
+            reason => reason,
+        };
         let _ = self.end.set(reason.clone());
         self.ended.send_replace(true);
         let pending_requests = std::mem::take(&mut *self.lock());
@@ -481,8 +538,25 @@ impl SessionInner {
 #[derive(Default)]
 struct ServerRequests {
     tasks: JoinSet<()>,
-    by_id: HashMap<RequestId, AbortHandle>,
+    by_id: HashMap<RequestId, (AbortHandle, Arc<PendingAnswer>)>,
     bytes: Arc<AtomicUsize>,
+}
+
+/// The future that answers a server request. Dropping it withdraws the question.
+struct PendingAnswer(Mutex<Option<BoxFuture<'static, Result<RawJson, RpcError>>>>);
+
+impl PendingAnswer {
+    /// Waits for the answer. `None` if the request was cancelled.
+    async fn wait(&self) -> Option<Result<RawJson, RpcError>> {
+        poll_fn(|cx| {
+            let mut answer = self.0.lock();
+            let Some(future) = &mut *answer else { return Poll::Ready(None) };
+            let outcome = ready!(future.as_mut().poll(cx));
+            *answer = None;
+            Poll::Ready(Some(outcome))
+        })
+        .await
+    }
 }
 
 /// Bytes counted against [`MAX_SERVER_REQUEST_BYTES`] while a server request is open.
@@ -515,14 +589,16 @@ impl ServerRequests {
             any_finished = true;
         }
         if any_finished {
-            self.by_id.retain(|_, task| !task.is_finished());
+            self.by_id.retain(|_, (task, _)| !task.is_finished());
         }
     }
 
     /// Aborts a request that the server cancelled.
     fn cancel(&mut self, params: Option<&RawJson>) {
         let id = params.and_then(crate::message::cancelled_request_id);
-        if let Some(task) = id.and_then(|id| self.by_id.remove(&id)) {
+        if let Some((task, answer)) = id.and_then(|id| self.by_id.remove(&id)) {
+            // Dropped here, not by the aborted task: the client learns of it before the next message of the server.
+            drop(answer.0.lock().take());
             task.abort();
         }
     }
@@ -555,9 +631,20 @@ fn dispatch_all(
     stream_request: Option<i64>,
     requests: &mut ServerRequests,
 ) {
-    match Message::read(bytes, inner.limits) {
+    let is_large = bytes.len() > inner.limits.size;
+    match Message::read(bytes, inner.size_limits(*inner.lists.borrow() > 0)) {
         Ok(messages) => {
-            messages.into_iter().for_each(|message| dispatch(inner, message, stream_request, requests))
+            for message in messages {
+                match message {
+                    message if !is_large || inner.is_list_response(&message) => {
+                        dispatch(inner, message, stream_request, requests);
+                    }
+                    Message::Response { id: RequestId::Number(id), .. } => {
+                        inner.deliver(id, Err(LinkError::TooLarge(inner.limits.size).into()));
+                    }
+                    _ => inner.violation("a message over the size limit"),
+                }
+            }
         }
         Err(error) => {
             inner.violation(&error.to_string());
@@ -603,6 +690,9 @@ fn dispatch(
             if &*method == "ping" {
                 return respond(inner, id, Ok(RawJson::from_value(&serde_json::json!({}))));
             }
+            if let Err(refused) = url_elicitation::check_request(&method, params.as_ref()) {
+                return respond(inner, id, Err(refused));
+            }
             let Some(reserved) = requests.reserve(params.as_ref()) else {
                 let busy = Err(RpcError::new(-32603, "too many concurrent requests"));
                 return respond(inner, id, busy);
@@ -614,15 +704,19 @@ fn dispatch(
                 return respond(inner, id, Err(RpcError::new(-32603, ambiguous)));
             }
             let (inner, request_id) = (Arc::clone(inner), id.clone());
+            let answer = match client {
+                Some(client) => client.ask(&method, params),
+                None => inner.handler.request(&method, params),
+            };
+            let answer = Arc::new(PendingAnswer(Mutex::new(Some(answer))));
+            let pending = Arc::clone(&answer);
             let task = requests.tasks.spawn(async move {
                 let _reserved = reserved;
-                let outcome = match client {
-                    Some(client) => client.ask(&method, params).await,
-                    None => inner.handler.request(&method, params).await,
-                };
-                respond(&inner, id, outcome);
+                if let Some(outcome) = pending.wait().await {
+                    respond(&inner, id, outcome);
+                }
             });
-            requests.by_id.insert(request_id, task);
+            requests.by_id.insert(request_id, (task, answer));
         }
     }
 }

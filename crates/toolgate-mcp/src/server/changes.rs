@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use toolgate_json::object_members;
 
 use super::http::{HttpReply, sse_stream};
-use super::incoming::SessionState;
+use super::incoming::{IncomingRequest, SessionState};
 use super::{ServiceChange, Subscription};
-use crate::RawJson;
 use crate::message::{Message, RequestId, RpcError, quoted};
+use crate::{RawJson, TraceContext};
 
 /// Maximum number of resources on one stream.
 const MAX_RESOURCES: usize = 1_000;
@@ -95,18 +95,21 @@ impl SessionChanges {
 /// `subscriptions/listen` of the newest revision: a stream of selected changes.
 pub struct ListenRequest {
     pub(super) id: RequestId,
+    pub trace: TraceContext,
     filter: SubscriptionFilter,
 }
 
 impl ListenRequest {
-    pub(super) fn read(id: RequestId, params: Option<&RawJson>) -> Result<Self, (RequestId, RpcError)> {
+    pub(super) fn read(request: IncomingRequest) -> Result<Self, (RequestId, RpcError)> {
+        let IncomingRequest { id, params, trace, .. } = request;
         #[derive(Default, Deserialize)]
         struct Params {
             #[serde(default)]
             notifications: SubscriptionFilter,
         }
         let invalid = |message: String| RpcError::new(RpcError::INVALID_PARAMS, message);
-        let Ok(Params { notifications: filter }) = params.map_or(Ok(Params::default()), RawJson::parse)
+        let Ok(Params { notifications: filter }) =
+            params.as_ref().map_or(Ok(Params::default()), RawJson::parse)
         else {
             let message = "`notifications` must be an object that selects notifications";
             return Err((id, invalid(message.to_owned())));
@@ -114,7 +117,7 @@ impl ListenRequest {
         if filter.resource_subscriptions.len() > MAX_RESOURCES {
             return Err((id, invalid(format!("at most {MAX_RESOURCES} resources per stream"))));
         }
-        Ok(Self { id, filter })
+        Ok(Self { id, trace, filter })
     }
 
     /// URIs of the resources to subscribe to.
@@ -128,7 +131,7 @@ impl ListenRequest {
     }
 
     pub(super) fn messages(self, source: ChangeSource) -> BoxStream<'static, Message> {
-        let Self { id, filter } = self;
+        let Self { id, filter, .. } = self;
         let ChangeSource { changes, subscriptions: resources } = source;
         let mut accepted = json!({});
         for (name, wanted) in [
@@ -140,8 +143,10 @@ impl ListenRequest {
                 accepted[name] = Value::Bool(true);
             }
         }
-        if !resources.is_empty() {
-            accepted["resourceSubscriptions"] = filter.resource_subscriptions.into();
+        let subscribed = filter.resource_subscriptions.iter().filter(|uri| resources.contains_key(*uri));
+        let subscribed: Vec<_> = subscribed.cloned().collect();
+        if !subscribed.is_empty() {
+            accepted["resourceSubscriptions"] = subscribed.into();
         }
         let subscribed_uris: Vec<Box<str>> = resources.keys().map(|uri| uri.as_str().into()).collect();
         let subscription = id.to_json();

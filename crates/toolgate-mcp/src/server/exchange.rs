@@ -32,7 +32,30 @@ const MAX_OPEN_QUESTIONS: usize = 64;
 
 pub(super) struct RunningRequest {
     pub(super) answer: BoxFuture<'static, RpcResult>,
+    pub(super) step: AnswerStep,
     pub(super) messages: mpsc::Receiver<ClientMessage>,
+}
+
+/// Event of a running request.
+enum RunningEvent {
+    Message(ClientMessage),
+    Answer(RpcResult),
+}
+
+impl RunningRequest {
+    /// Returns the next event. The future of the answer must be polled while messages are awaited: it reads the response
+    /// of the server, and with it the next messages.
+    async fn event(&mut self) -> RunningEvent {
+        tokio::select! {
+            biased;
+            Some(message) = self.messages.recv() => RunningEvent::Message(message),
+            outcome = &mut self.answer => RunningEvent::Answer(outcome),
+        }
+    }
+
+    fn take_step(&mut self) -> AnswerStep {
+        std::mem::replace(&mut self.step, AnswerStep::None)
+    }
 }
 
 /// Delivery of questions to the client.
@@ -98,9 +121,25 @@ pub(super) struct StateSeal {
     pub(super) params: Option<RawJson>,
 }
 
+impl AnswerStep {
+    fn apply(self, answer: RpcResult) -> RpcResult {
+        match (self, answer) {
+            (Self::LogLevel, Err(error)) if error.code == RpcError::METHOD_NOT_FOUND => {
+                Ok(RawJson::from_value(&json!({})))
+            }
+            (Self::Seal(seal), answer) => seal.apply(answer),
+            (_, answer) => answer,
+        }
+    }
+}
+
 impl StateSeal {
     fn apply(self, answer: RpcResult) -> RpcResult {
         let result = answer.map_err(|error| missing_capability_error(&self.client, error))?;
+        // Few results ask for input, and all others stay as they are.
+        if !result.contains_short("input_required") {
+            return Ok(result);
+        }
         if self.client.lacks_requested_capability(&result) {
             let error = RpcError::new(-32603, "the server asks for an undeclared capability");
             return Err(missing_capability_error(&self.client, error));
@@ -194,21 +233,11 @@ impl RequestExchange {
     }
 
     /// Answers the call. The future runs while the response is driven, and is dropped if the request is cancelled.
-    pub fn answer(&mut self, answer: impl Future<Output = RpcResult> + Send + 'static) {
+    ///
+    /// Boxed by the caller: the future of a call has several KiB, and each move would copy it.
+    pub fn answer(&mut self, answer: BoxFuture<'static, RpcResult>) {
         let Some(PendingCall { step, messages, .. }) = self.pending.take() else { return };
-        let answer: BoxFuture<'static, RpcResult> = match step {
-            AnswerStep::None => Box::pin(answer),
-            AnswerStep::LogLevel => Box::pin(async {
-                match answer.await {
-                    Err(error) if error.code == RpcError::METHOD_NOT_FOUND => {
-                        Ok(RawJson::from_value(&json!({})))
-                    }
-                    outcome => outcome,
-                }
-            }),
-            AnswerStep::Seal(seal) => Box::pin(async { seal.apply(answer.await) }),
-        };
-        self.running = Some(RunningRequest { answer, messages });
+        self.running = Some(RunningRequest { answer, step, messages });
     }
 
     /// Returns the next event. `End` is the last one.
@@ -226,14 +255,13 @@ impl RequestExchange {
                 }
                 continue;
             }
-            tokio::select! {
-                biased;
-                Some(message) = running.messages.recv() => {
+            match running.event().await {
+                RunningEvent::Message(message) => {
                     if let Some(next) = self.take(message).await {
                         return next;
                     }
                 }
-                outcome = &mut running.answer => self.end = Some(outcome),
+                RunningEvent::Answer(outcome) => self.end = Some(running.take_step().apply(outcome)),
             }
         }
     }
@@ -258,14 +286,20 @@ impl RequestExchange {
                 let (mut questions, mut rest) = (vec![question], None);
                 let latest = Instant::now() + MAX_BATCH_WAIT;
                 let batch_end = || latest.min(Instant::now() + BATCH_WINDOW);
-                while let Ok(Some(message)) = timeout_at(batch_end(), running.messages.recv()).await {
-                    match message {
-                        ClientMessage::Request { method, params, answer, sent_id } => {
+                while let Ok(event) = timeout_at(batch_end(), running.event()).await {
+                    match event {
+                        RunningEvent::Message(ClientMessage::Request { method, params, answer, sent_id }) => {
                             questions.push(ClientQuestion { method, params, answer, sent_id });
                         }
-                        ClientMessage::Notification(message) => {
+                        RunningEvent::Message(ClientMessage::Notification(message)) => {
                             rest = Some(message);
                             break;
+                        }
+                        // The call has ended without the answers.
+                        RunningEvent::Answer(outcome) => {
+                            self.end = Some(running.take_step().apply(outcome));
+                            self.running = Some(running);
+                            return None;
                         }
                     }
                 }
@@ -308,13 +342,11 @@ async fn batches_questions_asked_within_the_window() {
         };
         let (suspended_requests, caller, method) = (Arc::default(), "ann".into(), "tools/call".into());
         let delivery = QuestionDelivery::AsResult { suspended_requests, caller, method, params: None };
-        let running = RunningRequest { answer: Box::pin(std::future::pending()), messages };
+        // Questions arrive on the response of the server, so they are read only while the answer is polled.
+        let running = RunningRequest { answer: Box::pin(ask), step: AnswerStep::None, messages };
         let mut exchange =
             RequestExchange::running(RequestId::Number(1), Revision::NEWEST, delivery, running);
-        let next = tokio::select! {
-            () = ask => unreachable!("it asks for ever"),
-            next = exchange.next() => next,
-        };
+        let next = exchange.next().await;
         let ExchangeEvent::End(Message::Response { outcome: Ok(result), .. }, None) = next else {
             panic!("no result")
         };

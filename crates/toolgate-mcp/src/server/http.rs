@@ -117,6 +117,7 @@ impl RequestHead<'_> {
 }
 
 /// A decoded POST. Everything but a reply needs the service.
+#[expect(clippy::large_enum_variant, reason = "moved once per request; a box would cost an allocation")]
 pub enum PostRequest {
     Reply(HttpReply),
     /// Continue with [`McpEndpoint::initialize`].
@@ -213,7 +214,7 @@ impl McpEndpoint {
             Err(error) => return rejected(400, Some(&request.id), error),
         };
         match &*request.method {
-            "subscriptions/listen" => match ListenRequest::read(request.id, request.params.as_ref()) {
+            "subscriptions/listen" => match ListenRequest::read(request) {
                 Ok(request) => PostRequest::Listen(request),
                 Err((id, error)) => rejected(400, Some(&id), error),
             },
@@ -293,7 +294,7 @@ impl McpEndpoint {
                     let mut client_session = client_session.clone();
                     if !accepts_events {
                         // Without an event stream the client cannot receive requests.
-                        client_session.capabilities = json!({});
+                        client_session.capabilities = Arc::new(json!({}));
                     }
                     let request = IncomingRequest::new(id, method, params, &head.trace);
                     exchanges.push(self.start_in_session(&client_session, request));
@@ -358,11 +359,11 @@ impl McpEndpoint {
             return Err(404);
         }
         Ok(ClientSession {
-            revision: ticket.revision(),
-            identity: ticket.identity(),
+            revision: ticket.revision,
+            identity: ticket.identity,
             state: SessionState::Shared(Arc::clone(&self.sessions), ticket.id.clone()),
-            id: Some(ticket.id),
-            capabilities: ticket.capabilities,
+            id: Some(ticket.id.clone()),
+            capabilities: Arc::clone(&ticket.capabilities),
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use toolgate_json::MemberName;
+use toolgate_json::{MemberName, object_members, unquote};
 
 use super::client::{ClientHandle, QUEUE, is_level};
 use super::exchange::{AnswerStep, QuestionDelivery, RequestExchange, StateSeal};
@@ -22,6 +22,11 @@ use crate::RawJson;
 use crate::message::{Message, RequestId, RpcError};
 use crate::revision::Revision;
 use crate::trace::TraceContext;
+
+/// Longest name of a tool or prompt.
+const MAX_NAME_BYTES: usize = 256;
+/// Longest URI of a resource, template of one, or id of a task.
+const MAX_URI_BYTES: usize = 2 << 10;
 
 /// Parsed client request.
 pub(super) struct IncomingRequest {
@@ -45,13 +50,42 @@ impl IncomingRequest {
     pub(super) fn member(&self, name: &str) -> Option<&RawJson> {
         self.members.iter().find(|(member, _)| *member == name).map(|(_, value)| value)
     }
+
+    /// Rejects a name, URI or id that is too long to be one. Answers and records would repeat it.
+    fn check_target(&self) -> Result<(), RpcError> {
+        let check = |value: Option<&str>, member: &str, most: usize| {
+            // Quoting only makes a string longer.
+            let is_long = |raw: &str| raw.len() > most && unquote(raw).is_none_or(|text| text.len() > most);
+            if value.is_some_and(is_long) {
+                let message = format!("`{member}` is longer than {most} bytes");
+                return Err(RpcError::new(RpcError::INVALID_PARAMS, message));
+            }
+            Ok(())
+        };
+        let member = |name: &str| self.member(name).map(RawJson::as_str);
+        match &*self.method {
+            "tools/call" | "prompts/get" => check(member("name"), "name", MAX_NAME_BYTES),
+            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
+                check(member("uri"), "uri", MAX_URI_BYTES)
+            }
+            "completion/complete" => {
+                let reference = member("ref").map(object_members).unwrap_or_default();
+                let part =
+                    |name: &str| reference.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
+                check(part("name"), "ref.name", MAX_NAME_BYTES)?;
+                check(part("uri"), "ref.uri", MAX_URI_BYTES)
+            }
+            method if method.starts_with("tasks/") => check(member("taskId"), "taskId", MAX_URI_BYTES),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Client that completed the handshake.
 #[derive(Clone)]
 pub(super) struct ClientSession {
     pub(super) revision: Revision,
-    pub(super) capabilities: Value,
+    pub(super) capabilities: Arc<Value>,
     pub(super) identity: u64,
     pub(super) id: Option<Box<str>>,
     pub(super) state: SessionState,
@@ -111,6 +145,7 @@ pub enum ServiceCall {
 
 /// Subscription to a resource, for a session.
 pub struct SubscribeCall {
+    pub request: ClientRequest,
     uri: String,
     data: Arc<SessionData>,
 }
@@ -169,6 +204,7 @@ impl InitializeRequest {
 impl McpEndpoint {
     /// Starts a request of the newest revision. Over HTTP its headers were checked before.
     pub(super) fn start_stateless(&self, caller: &str, request: IncomingRequest) -> RequestExchange {
+        let target = request.check_target();
         let IncomingRequest { id, method, params, mut members, meta, trace } = request;
         let revision = Revision::NEWEST;
         let delivery = QuestionDelivery::AsResult {
@@ -178,7 +214,7 @@ impl McpEndpoint {
             params: params.clone(),
         };
         let rejected = |id, delivery, error| RequestExchange::completed(id, revision, delivery, Err(error));
-        if let Err(error) = check_meta(&meta) {
+        if let Err(error) = check_meta(&meta).and(target) {
             return rejected(id, delivery, error);
         }
         if let Some(other) = meta.version.as_deref().filter(|version| *version != revision.name()) {
@@ -208,7 +244,7 @@ impl McpEndpoint {
         let client = Arc::new(ClientHandle {
             identity: next_client_id(),
             revision,
-            capabilities: meta.capabilities.unwrap_or_default(),
+            capabilities: meta.capabilities.unwrap_or_default().into(),
             progress: meta.progress,
             log_level: meta.log_level,
             out,
@@ -237,14 +273,18 @@ impl McpEndpoint {
         client_session: &ClientSession,
         request: IncomingRequest,
     ) -> RequestExchange {
+        let target = request.check_target();
         let IncomingRequest { id, method, members, meta, trace, .. } = request;
         let (revision, delivery) =
             (client_session.revision, QuestionDelivery::OnStream(client_session.state.clone()));
+        if let Err(error) = target {
+            return RequestExchange::completed(id, revision, delivery, Err(error));
+        }
         let (out, messages) = mpsc::channel(QUEUE);
         let client = Arc::new(ClientHandle {
             identity: client_session.identity,
             revision,
-            capabilities: client_session.capabilities.clone(),
+            capabilities: Arc::clone(&client_session.capabilities),
             progress: meta.progress,
             log_level: client_session.state.get().and_then(|data| data.log_level()),
             out,
@@ -282,7 +322,7 @@ fn session_call(
         "resources/subscribe" => {
             let uri: String = request.member("uri").map_err(Err)?;
             let data = client_session.state.get_or_create();
-            Ok((ServiceCall::Subscribe(SubscribeCall { uri, data }), AnswerStep::None))
+            Ok((ServiceCall::Subscribe(SubscribeCall { request, uri, data }), AnswerStep::None))
         }
         "resources/unsubscribe" => Err(unsubscribe(client_session, &request)),
         _ => Ok((ServiceCall::Request(request), AnswerStep::None)),

@@ -43,6 +43,8 @@ pub enum LinkRequest {
     Listen(ListenRequest),
     /// Answer its call, then continue with [`LinkSession::respond`].
     Exchange(RequestExchange),
+    /// Nothing is left to do: a notification, a response, or a message that was rejected.
+    Handled,
 }
 
 /// The session of one client on a link.
@@ -55,6 +57,8 @@ pub struct LinkSession {
     transport: JoinSet<()>,
     /// Messages of a batch that are not handled yet.
     unread: VecDeque<Message>,
+    /// True if the last message was not the first of its batch.
+    in_batch: bool,
     out: mpsc::Sender<LinkCommand>,
     data: Arc<SessionData>,
     client_session: Option<ClientSession>,
@@ -76,6 +80,7 @@ impl McpEndpoint {
             inbox,
             transport,
             unread: VecDeque::new(),
+            in_batch: false,
             out: outbox,
             data: Arc::default(),
             client_session: None,
@@ -88,15 +93,15 @@ impl McpEndpoint {
 }
 
 impl LinkSession {
-    /// Returns the next request that needs the service; `None` once the client has disconnected. Everything else is
-    /// answered here. [`end`](Self::end) the session afterwards.
+    /// Returns the next message; `None` once the client has disconnected. A message that does not need the service is
+    /// handled here. [`end`](Self::end) the session afterwards.
     pub async fn next(&mut self) -> Option<LinkRequest> {
+        self.in_batch = true;
         loop {
-            while let Some(message) = self.unread.pop_front() {
-                if let Some(request) = self.receive(message).await {
-                    return Some(request);
-                }
+            if let Some(message) = self.unread.pop_front() {
+                return Some(self.receive(message).await);
             }
+            self.in_batch = false;
             let incoming = tokio::select! {
                 incoming = self.inbox.recv() => incoming,
                 Some(ended) = self.tasks.join_next() => {
@@ -108,11 +113,14 @@ impl LinkSession {
             };
             match incoming {
                 Some(LinkEvent::Message(bytes) | LinkEvent::StreamMessage(_, bytes)) => {
-                    self.read(&bytes).await
+                    if !self.read(&bytes).await {
+                        return Some(LinkRequest::Handled);
+                    }
                 }
                 Some(LinkEvent::Noise(start)) => {
                     let error = format!("not a message: {}", start.escape_ascii());
                     self.send_error(-32700, &error).await;
+                    return Some(LinkRequest::Handled);
                 }
                 Some(LinkEvent::Failed(..)) => {}
                 Some(LinkEvent::Closed(_)) | None => return None,
@@ -120,28 +128,49 @@ impl LinkSession {
         }
     }
 
-    async fn read(&mut self, bytes: &Bytes) {
+    /// Returns true if the last message belongs to the same batch as the one before.
+    pub fn is_in_batch(&self) -> bool {
+        self.in_batch
+    }
+
+    /// Rejects a request that was not answered yet.
+    pub async fn refuse(&self, request: LinkRequest, error: RpcError) {
+        let id = match request {
+            LinkRequest::Initialize(request) => request.id,
+            LinkRequest::Listen(request) => request.id,
+            LinkRequest::Exchange(exchange) => exchange.id,
+            LinkRequest::Handled => return,
+        };
+        self.reject(id, error).await;
+    }
+
+    /// Reads the messages of a frame. Returns false if it was rejected.
+    async fn read(&mut self, bytes: &Bytes) -> bool {
         match Message::read_from_client(bytes, self.endpoint.limits) {
-            Ok(messages) => self.unread.extend(messages),
+            Ok(messages) => {
+                self.unread.extend(messages);
+                true
+            }
             Err(error) => {
                 let rejection = RpcError::new(error.code(), error.to_string());
                 match error.request_id(bytes) {
                     Some(id) => self.reject(id, rejection).await,
                     None => self.send_error(rejection.code, &rejection.message).await,
                 }
+                false
             }
         }
     }
 
-    async fn receive(&mut self, message: Message) -> Option<LinkRequest> {
+    async fn receive(&mut self, message: Message) -> LinkRequest {
         match message {
             Message::Request { id, method, params } => {
                 let request = IncomingRequest::new(id, method, params, &TraceSource::Unknown);
                 return match self.decode(request) {
-                    Ok(request) => Some(request),
+                    Ok(request) => request,
                     Err((id, error)) => {
                         self.reject(id, error).await;
-                        None
+                        LinkRequest::Handled
                     }
                 };
             }
@@ -154,7 +183,7 @@ impl LinkSession {
             }
             Message::Notification { .. } => {}
         }
-        None
+        LinkRequest::Handled
     }
 
     fn decode(&mut self, request: IncomingRequest) -> Result<LinkRequest, (RequestId, RpcError)> {
@@ -182,7 +211,7 @@ impl LinkSession {
             return Err((request.id, error));
         }
         if newest && &*request.method == "subscriptions/listen" {
-            return ListenRequest::read(request.id, request.params.as_ref()).map(LinkRequest::Listen);
+            return ListenRequest::read(request).map(LinkRequest::Listen);
         }
         Ok(LinkRequest::Exchange(if newest {
             self.endpoint.start_stateless(&self.caller, request)
@@ -205,7 +234,7 @@ impl LinkSession {
             revision,
             identity: ticket.identity(),
             id: Some(ticket.id),
-            capabilities: ticket.capabilities,
+            capabilities: Arc::new(ticket.capabilities),
             state: SessionState::Connection(Arc::clone(&self.data)),
         };
         self.send(&result).await;
@@ -244,24 +273,32 @@ impl LinkSession {
     fn anonymous_session(&self) -> ClientSession {
         ClientSession {
             revision: Revision::NEWEST_WITH_HANDSHAKE,
-            capabilities: serde_json::json!({}),
+            capabilities: Arc::new(serde_json::json!({})),
             identity: next_client_id(),
             id: None,
             state: SessionState::Connection(Arc::clone(&self.data)),
         }
     }
 
-    /// Waits for open requests to finish, then aborts the rest.
-    pub async fn end(mut self) {
+    /// Ends the session of a client that disconnected.
+    pub async fn end(self) {
+        self.end_within(DRAIN_TIMEOUT).await;
+    }
+
+    /// Waits up to `limit` for open requests to finish and for their responses to be written, then aborts the rest.
+    pub async fn end_within(mut self, limit: Duration) {
         self.subscription_tasks.iter().for_each(AbortHandle::abort);
         self.change_tasks.shutdown().await;
         let drain = async {
             while self.tasks.join_next().await.is_some() {}
             let _ = self.out.send(LinkCommand::Close).await;
-            // The writer task ends once everything is written.
+            // The writer drops its queue once everything is written. The reader ends with the inbox, or waits for the
+            // client to close its side as well, to prevent a connection reset.
+            self.out.closed().await;
+            self.inbox.close();
             while self.transport.join_next().await.is_some() {}
         };
-        let _ = timeout(DRAIN_TIMEOUT, drain).await;
+        let _ = timeout(limit, drain).await;
         self.tasks.shutdown().await;
     }
 

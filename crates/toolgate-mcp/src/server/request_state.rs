@@ -8,15 +8,13 @@ use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
-use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use memchr::memmem;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::session::random_id;
+use super::session::{random_bytes, random_id};
 use crate::RawJson;
 use crate::message::{RpcError, quoted};
 
@@ -82,16 +80,12 @@ pub(super) fn request_key(method: &str, params: Option<&RawJson>) -> Box<str> {
 impl StateSigner {
     /// Creates a signer with a random key: states of another process are invalid.
     pub(super) fn new() -> Self {
-        let mut key = [0; 32];
-        SystemRandom::new().fill(&mut key).expect("the system has randomness");
-        Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), start: Instant::now(), used: Mutex::default() }
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &random_bytes::<32>());
+        Self { key, start: Instant::now(), used: Mutex::default() }
     }
 
     /// Signs the state in an `input_required` result; other results are returned unchanged.
     pub(super) fn sign(&self, scope: StateScope<'_>, result: RawJson) -> RawJson {
-        if memmem::find(result.as_str().as_bytes(), MEMBER.as_bytes()).is_none() {
-            return result;
-        }
         let members = result.members();
         let is_question =
             members.iter().any(|(name, value)| name == "resultType" && *value == "\"input_required\"");

@@ -7,7 +7,6 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
-use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use parking_lot::Mutex;
@@ -31,11 +30,17 @@ pub(super) const MAX_SUBSCRIPTIONS: usize = 1_000;
 /// Client capabilities that the gateway evaluates.
 const KNOWN_CAPABILITIES: [&str; 5] = ["sampling", "elicitation", "roots", "tasks", "extensions"];
 
+/// Returns random bytes of the operating system. The generator of aws-lc needs 40 ms for its first number, because it
+/// measures the jitter of the CPU.
+pub(super) fn random_bytes<const LENGTH: usize>() -> [u8; LENGTH] {
+    let mut bytes = [0; LENGTH];
+    getrandom::fill(&mut bytes).expect("the system has randomness");
+    bytes
+}
+
 /// Returns a random 128-bit id, base64url-encoded.
 pub fn random_id() -> String {
-    let mut bytes = [0; 16];
-    SystemRandom::new().fill(&mut bytes).expect("the system has randomness");
-    BASE64.encode(bytes)
+    BASE64.encode(random_bytes::<16>())
 }
 
 /// Content of a session id.
@@ -76,31 +81,70 @@ impl SessionTicket {
     }
 }
 
+/// A session id that was verified.
+pub(super) struct VerifiedTicket {
+    pub(super) id: Box<str>,
+    caller: Box<str>,
+    pub(super) revision: Revision,
+    pub(super) identity: u64,
+    pub(super) capabilities: Arc<Value>,
+}
+
+impl From<SessionTicket> for VerifiedTicket {
+    fn from(ticket: SessionTicket) -> Self {
+        let (revision, identity) = (ticket.revision(), ticket.identity());
+        let SessionTicket { id, caller, capabilities, .. } = ticket;
+        Self { id, caller, revision, identity, capabilities: Arc::new(capabilities) }
+    }
+}
+
+/// Verified session ids that are remembered, and the longest of them: about 6 MiB at most.
+const MAX_VERIFIED: usize = 4_096;
+const MAX_VERIFIED_BYTES: usize = 512;
+
 /// Signs and verifies session ids.
-pub(super) struct TicketSigner(hmac::Key);
+pub(super) struct TicketSigner {
+    key: hmac::Key,
+    /// Ids that were verified before. A signature is checked once, not for every request of a session.
+    verified: Mutex<HashMap<Box<str>, Arc<VerifiedTicket>>>,
+}
 
 impl TicketSigner {
     /// Creates a signer with a random key: after a restart old ids are invalid and clients start a new session.
     pub(super) fn new() -> Self {
-        let mut key = [0; 32];
-        SystemRandom::new().fill(&mut key).expect("the system has randomness");
-        Self(hmac::Key::new(hmac::HMAC_SHA256, &key))
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &random_bytes::<32>());
+        Self { key, verified: Mutex::default() }
     }
 
     /// Returns the session id; `None` if it would be too long.
     pub(super) fn sign(&self, ticket: &SessionTicket) -> Option<String> {
         let content = BASE64.encode(serde_json::to_vec(ticket).ok()?);
-        let signature = BASE64.encode(hmac::sign(&self.0, content.as_bytes()));
+        let signature = BASE64.encode(hmac::sign(&self.key, content.as_bytes()));
         let id = format!("{content}.{signature}");
         (id.len() <= MAX_ID_BYTES).then_some(id)
     }
 
     /// Decodes a session id if it is ours and was issued to this caller.
-    pub(super) fn verify(&self, id: &str, caller: &str) -> Option<SessionTicket> {
-        let (content, signature) = id.split_once('.').filter(|_| id.len() <= MAX_ID_BYTES)?;
-        hmac::verify(&self.0, content.as_bytes(), &BASE64.decode(signature).ok()?).ok()?;
-        let ticket: SessionTicket = serde_json::from_slice(&BASE64.decode(content).ok()?).ok()?;
+    pub(super) fn verify(&self, id: &str, caller: &str) -> Option<Arc<VerifiedTicket>> {
+        let known = self.verified.lock().get(id).cloned();
+        let ticket = known.or_else(|| self.verify_signature(id))?;
         (&*ticket.caller == caller).then_some(ticket)
+    }
+
+    fn verify_signature(&self, id: &str) -> Option<Arc<VerifiedTicket>> {
+        let (content, signature) = id.split_once('.').filter(|_| id.len() <= MAX_ID_BYTES)?;
+        hmac::verify(&self.key, content.as_bytes(), &BASE64.decode(signature).ok()?).ok()?;
+        let ticket: SessionTicket = serde_json::from_slice(&BASE64.decode(content).ok()?).ok()?;
+        let ticket = Arc::new(VerifiedTicket::from(ticket));
+        if id.len() <= MAX_VERIFIED_BYTES {
+            let mut verified = self.verified.lock();
+            // Sessions that are in use come back with their next request.
+            if verified.len() >= MAX_VERIFIED {
+                verified.clear();
+            }
+            verified.insert(id.into(), Arc::clone(&ticket));
+        }
+        Some(ticket)
     }
 }
 
@@ -242,7 +286,7 @@ fn session_id_is_valid_only_for_its_caller() {
     let id = signer.sign(&ticket).unwrap();
     let ticket = signer.verify(&id, "ann").unwrap();
     assert_eq!(
-        (ticket.revision(), &ticket.capabilities),
+        (ticket.revision, &*ticket.capabilities),
         (Revision::V2025_06_18, &serde_json::json!({ "sampling": {} }))
     );
     assert!(signer.verify(&id, "bob").is_none(), "another caller");
@@ -259,4 +303,11 @@ fn session_id_is_valid_only_for_its_caller() {
         Some(serde_json::json!({ "sampling": "x".repeat(5_000) })),
     );
     assert!(signer.sign(&large).is_none());
+    // The known ids are bounded, and a forgotten one is verified again.
+    for _ in 0..MAX_VERIFIED {
+        let ticket = SessionTicket::new("ann", Revision::V2025_06_18, None);
+        assert!(signer.verify(&signer.sign(&ticket).unwrap(), "ann").is_some());
+    }
+    assert!(signer.verified.lock().len() <= MAX_VERIFIED);
+    assert!(signer.verify(&id, "ann").is_some() && signer.verify(&id, "bob").is_none());
 }

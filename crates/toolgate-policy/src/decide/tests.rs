@@ -13,6 +13,7 @@ fn caller(permissions: &[&str]) -> Caller {
 
 fn subject(name: &str, permissions: &[&str]) -> ToolAttributes {
     ToolAttributes {
+        kind: Default::default(),
         name: name.to_owned(),
         original: name.to_owned(),
         server: Some("bank".to_owned()),
@@ -74,6 +75,35 @@ fn decides_by_permissions_without_rules() {
     check("", &["decks:*"], "deny unseen, missing [cards:create], forbidden by []");
 }
 
+/// A caller sees the tools that it may call, and no others.
+#[test]
+fn lists_show_what_may_be_called() {
+    let sees = |rules: &str, permissions: &[&str], required: &[&str]| {
+        let policy = Policy::new((!rules.is_empty()).then(|| RuleSet::new(rules).unwrap()));
+        policy.may_see(&PolicyRequest {
+            caller: &caller(permissions),
+            tool: &subject("pay", required),
+            arguments: &CallArguments::empty(),
+            tainted: false,
+            now: SystemTime::UNIX_EPOCH,
+        })
+    };
+    let one: &[&str] = &["cards:create"];
+    assert!(sees("", &["cards:create"], one) && sees("", &["cards:*"], one) && sees("", &["*:create"], one));
+    assert!(!sees("", &[], one) && !sees("", &["cards:read"], one) && !sees("", &["*:read"], one));
+    assert!(!sees("", &["cards:create"], &["cards:create", "cards:pay"]), "every permission counts");
+    assert!(sees("", &[], &[]), "a tool that requires none");
+    let rule = |effect: &str, action: &str| {
+        format!(r#"{effect}(principal, action == Action::"{action}", resource);"#)
+    };
+    assert!(sees(&rule("permit", "call"), &[], one) && sees(&rule("permit", "list"), &[], one));
+    assert!(sees(&rule("forbid", "call"), &["*:*"], one), "the rule may forbid some calls only");
+    assert!(!sees(&rule("forbid", "list"), &["*:*"], one));
+    let asks = format!("@ask(\"?\") {}", rule("forbid", "call"));
+    assert!(sees(&asks, &["*:*"], one) && !sees(&asks, &["cards:read"], one));
+    assert!(sees(&format!("{asks} {}", rule("permit", "call")), &[], one));
+}
+
 #[test]
 fn rules_permit_and_forbid() {
     let permit = r#"@id("payers") permit(principal == Caller::"ann", action == Action::"call", resource == Tool::"pay");"#;
@@ -133,6 +163,23 @@ fn dotted_names_are_not_paths() {
         assert!(outcome.starts_with("deny"), "{outcome}");
     }
     assert!(decide_outcome(rule, &["*:*"], json!({ "to.iban": "evil" }), false).starts_with("allow"));
+}
+
+/// A member without a name cannot pose as a path, and cannot replace another argument.
+#[test]
+fn nameless_members_are_not_paths() {
+    let computed = r#"
+        @id("system") forbid(principal, action == Action::"call", resource) when {
+            context.arguments.hasTag(if resource.trusted then "path" else "path") &&
+            context.arguments.getTag(if resource.trusted then "path" else "path") like "/etc/*" };
+    "#;
+    let decide = |arguments| decide_outcome(computed, &["cards:*"], arguments, false);
+    let both = json!({ "path": "/etc/passwd", "": "/tmp" });
+    assert_eq!(decide(both), "deny seen, missing [], forbidden by [system]");
+    assert_eq!(decide(json!({ "": "/etc/passwd" })), "allow by permissions");
+    // A nested object has no tag, so the rule cannot be evaluated.
+    let nested = json!({ "path": "/tmp", "": { "path": "/etc/passwd" } });
+    assert_eq!(decide(nested), "deny seen, missing [], forbidden by [] failed");
 }
 
 #[test]
@@ -202,6 +249,78 @@ fn an_approval_is_bound_to_its_call_and_used_once() {
     assert_eq!(answer(Approval { policy: "other", ..yes }), Err(StaleApproval::Policy));
 }
 
+/// A rule that cannot be evaluated because of the shape of an argument counts against the call.
+#[test]
+fn unexpected_shapes_do_not_slip_past_a_rule() {
+    let rule = |annotation: &str, effect: &str, condition: &str| {
+        format!(
+            r#"@id("r") {annotation} {effect}(principal, action == Action::"call", resource) when {{ {condition} }};"#
+        )
+    };
+    let is_x = r#"context.arguments.hasTag("to") && context.arguments.getTag("to") == "x""#;
+    let large = r#"context.numbers.hasTag("n") && context.numbers.getTag("n") > 100"#;
+    let nested =
+        r#"context.arguments.hasTag("to.0.iban") && context.arguments.getTag("to.0.iban") like "DE*""#;
+    let spelled = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    for (condition, arguments, denied) in [
+        (is_x, r#"{"to":"y"}"#, false),
+        (is_x, "{}", false),
+        (is_x, r#"{"to":["x"]}"#, true),
+        (is_x, r#"{"to":{"address":"x"}}"#, true),
+        (is_x, r#"{"to":[]}"#, true),
+        (large, r#"{"n":100}"#, false),
+        (large, r#"{"n":1e2}"#, false),
+        (large, "{}", false),
+        (large, r#"{"n":null}"#, false),
+        (large, r#"{"n":1e7}"#, true),
+        (large, r#"{"n":10000010e-1}"#, true),
+        (large, r#"{"n":100.5}"#, true),
+        (large, r#"{"n":1e30}"#, true),
+        (large, r#"{"n":18446744073709551615}"#, true),
+        (large, r#"{"n":99999999999999999999999}"#, true),
+        (large, r#"{"n":"5000"}"#, true),
+        (large, r#"{"n":[5000]}"#, true),
+        (nested, r#"{"to":[{"iban":"FR1"}]}"#, false),
+        (nested, r#"{"to":[]}"#, false),
+        (nested, r#"{"to":"DE1"}"#, true),
+        (nested, r#"{"to":{"iban":"DE1"}}"#, true),
+        (nested, r#"{"to":[["DE1"]]}"#, true),
+        (nested, r#"{"to":[{"iban":["DE1"]}]}"#, true),
+    ] {
+        let outcome = |annotation: &str, effect: &str| {
+            decide_outcome(&rule(annotation, effect, condition), &["*:*"], spelled(arguments), false)
+        };
+        let expected =
+            if denied { "deny seen, missing [], forbidden by [r]" } else { "allow by permissions" };
+        assert_eq!(outcome("", "forbid"), expected, "{condition} on {arguments}");
+        let expected = if denied { "ask: Go on?" } else { "allow by permissions" };
+        assert_eq!(outcome(r#"@ask("Go on?")"#, "forbid"), expected, "{condition} on {arguments}");
+        let permitted = decide_outcome(&rule("", "permit", condition), &[], spelled(arguments), false);
+        let matches = [r#"{"n":1e7}"#, r#"{"n":10000010e-1}"#].contains(&arguments);
+        assert_eq!(permitted.starts_with("allow"), matches, "{condition} on {arguments}: {permitted}");
+    }
+    // A rule that cannot match for another reason does not count.
+    for elsewhere in [r#"resource in Server::"shop" && "#, r#"resource.name == "look" && "#] {
+        let rules = rule("", "forbid", &format!("{elsewhere}{is_x}"));
+        let outcome = decide_outcome(&rules, &["*:*"], json!({ "to": ["x"] }), false);
+        assert_eq!(outcome, "allow by permissions", "{rules}");
+    }
+    let scope = rule("", "forbid", is_x).replace("resource)", r#"resource in Server::"shop")"#);
+    assert_eq!(decide_outcome(&scope, &["*:*"], json!({ "to": ["x"] }), false), "allow by permissions");
+    // A question does not replace a rule that forbids.
+    let both = format!(
+        "{}{}",
+        rule(r#"@ask("Go on?")"#, "forbid", is_x),
+        rule("", "forbid", "true").replace("\"r\"", "\"no\"")
+    );
+    let outcome = decide_outcome(&both, &["*:*"], json!({ "to": ["x"] }), false);
+    assert_eq!(outcome, "deny seen, missing [], forbidden by [no]");
+    // A rule that computes the name of an argument might be about any of them.
+    let computed = rule("", "forbid", r#"context.arguments.hasTag(resource.name)"#);
+    assert_eq!(decide_outcome(&computed, &["*:*"], json!({ "a": 1 }), false), "allow by permissions");
+    assert!(decide_outcome(&computed, &["*:*"], json!({ "pay": ["x"] }), false).ends_with("failed"));
+}
+
 /// The examples in docs/policy.md, with their ids.
 fn examples() -> Vec<(&'static str, &'static str)> {
     let page = include_str!("../../../../docs/policy.md");
@@ -231,15 +350,37 @@ fn the_examples_in_the_docs_decide_as_described() {
     };
     let owner: &[&str] = &["*:*"];
     insta::assert_snapshot!(example("assistant-reads", &[], json!({}), false), @"deny unseen, missing [cards:create], forbidden by []");
-    for (path, allowed) in
-        [("/workspace/a", true), ("/workspace/../etc/passwd", false), ("/etc/passwd", false)]
-    {
+    for (path, allowed) in [
+        (json!("/workspace/a"), true),
+        (json!("/workspace/../etc/passwd"), false),
+        (json!("/etc/passwd"), false),
+        (json!(["/etc/passwd"]), false),
+        (json!({ "0": "/workspace/a" }), false),
+        (json!([]), false),
+        (json!(7), false),
+        (json!(null), false),
+    ] {
         let outcome = example("only-the-workspace", owner, json!({ "path": path }), false);
         assert_eq!(outcome.starts_with("allow"), allowed, "{path}: {outcome}");
+        assert!(allowed || outcome.contains("forbidden by [only-the-workspace]"), "{path}: {outcome}");
     }
-    for (amount, allowed) in
-        [(json!(100), true), (json!(101), false), (json!(0.5), false), (json!("5"), false)]
-    {
+    let spelled = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    for (amount, allowed) in [
+        (json!(100), true),
+        (spelled("1e2"), true),
+        (spelled("1000e-1"), true),
+        (json!(101), false),
+        (spelled("1e7"), false),
+        (spelled("10000010e-1"), false),
+        (spelled("100000000000000000000"), false),
+        (spelled("1e300"), false),
+        (json!(0.5), false),
+        (json!("5"), false),
+        (json!([5]), false),
+        (json!({ "value": 5 }), false),
+        (json!(true), false),
+        (json!(null), false),
+    ] {
         let outcome = example("large-payments", owner, json!({ "amount": amount }), false);
         assert_eq!(outcome.starts_with("allow"), allowed, "{amount}: {outcome}");
         assert!(allowed || outcome.starts_with("ask: This pays"), "{outcome}");
@@ -253,8 +394,7 @@ fn the_examples_in_the_docs_decide_as_described() {
 #[test]
 fn entities_match_the_schema() {
     let (schema, _) = cedar_policy::Schema::from_cedarschema_str(crate::rules::SCHEMA).unwrap();
-    let arguments =
-        RawJson::from_value(&json!({ "to": [{ "address": "a" }], "amount": 5, "part": 0.5, "none": null }));
+    let arguments = RawJson::from_value(&json!({ "to": "a", "amount": 5, "part": 0.5, "none": null }));
     let call = PolicyRequest {
         caller: &caller(&["*:*"]),
         tool: &subject("pay", &["cards:create"]),
@@ -262,11 +402,11 @@ fn entities_match_the_schema() {
         tainted: true,
         now: SystemTime::UNIX_EPOCH,
     };
-    use crate::rules::entities::{ArgumentPaths, argument_entities, caller_and_tool};
+    use crate::rules::entities::{ArgumentUses, argument_entities, caller_and_tool};
     let seen = caller_and_tool(&call)
         .unwrap()
         .into_iter()
-        .chain(argument_entities(&call, &ArgumentPaths::Any).unwrap());
+        .chain(argument_entities(&call, &ArgumentUses::Any).unwrap());
     cedar_policy::Entities::from_entities(seen, Some(&schema)).unwrap();
 }
 

@@ -7,20 +7,45 @@
 //! an unknown is never skipped.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::Arc;
 
 use cedar_policy::PolicyId;
 use serde_json::Value;
 
-use super::entities::{find_leaf, leaf_string, path_segments};
+use super::entities::{ArgumentSet, ArgumentUse, ArgumentUses, ArgumentValue};
 use crate::decide::PolicyRequest;
 
 /// Longer rules get no prefilter: their expressions can be nested as deeply as they are long.
 const MAX_RULE_BYTES: usize = 1_024;
 
-/// The prefilters of all rules, compiled at load time.
-pub(super) type Prefilters = HashMap<PolicyId, Arc<RulePrefilter>>;
+/// The parts of a rule that are evaluated without Cedar.
+#[derive(Debug)]
+pub(super) struct CompiledRule {
+    pub(super) id: PolicyId,
+    prefilter: RulePrefilter,
+    pub(super) arguments: ArgumentUses,
+}
+
+impl CompiledRule {
+    pub(super) fn new(policy: &cedar_policy::Policy) -> Self {
+        let arguments = policy.to_cedar().map_or(ArgumentUses::Any, |text| ArgumentUses::in_rules(&text));
+        Self { id: policy.id().clone(), prefilter: RulePrefilter::from_policy(policy), arguments }
+    }
+
+    /// Returns true if the rule matches no call of this tool by this caller, for any arguments and taint.
+    pub(super) fn rules_out_all(&self, call: &PolicyRequest<'_>) -> bool {
+        self.prefilter.evaluate(call, KnownFacts::CallerAndTool) == Some(false)
+    }
+
+    /// Returns true if the rule certainly does not match this call.
+    pub(super) fn rules_out(&self, call: &PolicyRequest<'_>) -> bool {
+        self.prefilter.evaluate(call, KnownFacts::All) == Some(false)
+    }
+
+    /// Returns true if the rule might match this call, and an argument has a shape that the rule does not expect.
+    pub(super) fn has_mismatch(&self, call: &PolicyRequest<'_>) -> bool {
+        self.arguments.has_mismatch(call) && !self.rules_out(call)
+    }
+}
 
 /// A rule's conditions, as far as they can be checked without Cedar.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,7 +56,9 @@ pub(super) enum RulePrefilter {
     And(Box<[RulePrefilter; 2]>),
     Or(Box<[RulePrefilter; 2]>),
     /// The argument is present.
-    HasArgument(ArgumentRef),
+    HasArgument(ArgumentUse),
+    /// The tool belongs to this server.
+    InServer(String),
     Like(Operand, Box<[String]>),
     Equal(Operand, Operand),
     Less(Operand, Operand),
@@ -42,12 +69,12 @@ pub(super) enum RulePrefilter {
     HasTag(Operand),
 }
 
-/// A reference to an argument, by its path.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct ArgumentRef {
-    path: Vec<String>,
-    /// Matches integers only, and compares them as such.
-    as_number: bool,
+/// The facts about a call that a prefilter may use. All others are unknown to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KnownFacts {
+    /// The caller's id and the tool: they are the same for many calls.
+    CallerAndTool,
+    All,
 }
 
 /// One side of a comparison.
@@ -56,7 +83,7 @@ pub(super) enum Operand {
     Text(String),
     Number(i64),
     Bool(bool),
-    Argument(ArgumentRef),
+    Argument(ArgumentUse),
     Caller,
     Tool(String),
     Tainted,
@@ -106,7 +133,12 @@ impl RulePrefilter {
             "<=" => Self::AtMost(Operand::parse(left)?, Operand::parse(right)?),
             ">" => Self::Less(Operand::parse(right)?, Operand::parse(left)?),
             ">=" => Self::AtMost(Operand::parse(right)?, Operand::parse(left)?),
-            "hasTag" => Self::HasArgument(ArgumentRef::parse(left, right)?),
+            "hasTag" => Self::HasArgument(parse_argument(left, right)?),
+            "in" if left["Var"] == "resource" => {
+                let entity = &right["Value"]["__entity"];
+                let is_server = entity["type"] == "Server";
+                Self::InServer(entity["id"].as_str().filter(|_| is_server)?.to_owned())
+            }
             "like" => Self::Like(Operand::parse(left)?, pattern_pieces(&operands["pattern"])?),
             "contains" if attribute_access(left)? == ("resource", "tags") => {
                 Self::HasTag(Operand::parse(right)?)
@@ -115,39 +147,38 @@ impl RulePrefilter {
         })
     }
 
-    /// Returns true if the rule certainly does not match this call.
-    pub(super) fn rules_out(&self, call: &PolicyRequest<'_>) -> bool {
-        self.evaluate(call) == Some(false)
-    }
-
-    fn evaluate(&self, call: &PolicyRequest<'_>) -> Option<bool> {
+    fn evaluate(&self, call: &PolicyRequest<'_>, facts: KnownFacts) -> Option<bool> {
         let numbers = |left: &Operand, right: &Operand, compare: fn(&i64, &i64) -> bool| match (
-            left.value(call)?,
-            right.value(call)?,
+            left.value(call, facts)?,
+            right.value(call, facts)?,
         ) {
             (OperandValue::Number(left), OperandValue::Number(right)) => Some(compare(&left, &right)),
             _ => None,
         };
         match self {
             Self::Unknown => None,
-            Self::Not(prefilter) => Some(!prefilter.evaluate(call)?),
-            Self::And(both) => Some(both[0].evaluate(call)? && both[1].evaluate(call)?),
-            Self::Or(both) => Some(both[0].evaluate(call)? || both[1].evaluate(call)?),
-            Self::HasArgument(argument) => {
-                Some(argument.leaf(call).is_some_and(|leaf| !argument.as_number || leaf.as_i64().is_some()))
-            }
-            Self::Like(operand, pieces) => match operand.value(call)? {
+            Self::Not(prefilter) => Some(!prefilter.evaluate(call, facts)?),
+            Self::And(both) => Some(both[0].evaluate(call, facts)? && both[1].evaluate(call, facts)?),
+            Self::Or(both) => Some(both[0].evaluate(call, facts)? || both[1].evaluate(call, facts)?),
+            Self::HasArgument(_) if facts != KnownFacts::All => None,
+            Self::HasArgument(argument) => match argument.find(call.arguments.value()?) {
+                ArgumentValue::Absent => Some(false),
+                ArgumentValue::Text(_) | ArgumentValue::Number(_) => Some(true),
+                ArgumentValue::Mismatch => None,
+            },
+            Self::InServer(server) => Some(call.tool.server.as_ref() == Some(server)),
+            Self::Like(operand, pieces) => match operand.value(call, facts)? {
                 OperandValue::Text(text) => Some(matches_pattern(&text, pieces)),
                 _ => None,
             },
-            Self::Equal(left, right) => Some(left.value(call)? == right.value(call)?),
+            Self::Equal(left, right) => Some(left.value(call, facts)? == right.value(call, facts)?),
             Self::Less(left, right) => numbers(left, right, i64::lt),
             Self::AtMost(left, right) => numbers(left, right, i64::le),
-            Self::IsTrue(operand) => match operand.value(call)? {
+            Self::IsTrue(operand) => match operand.value(call, facts)? {
                 OperandValue::Bool(is) => Some(is),
                 _ => None,
             },
-            Self::HasTag(operand) => match operand.value(call)? {
+            Self::HasTag(operand) => match operand.value(call, facts)? {
                 OperandValue::Text(text) => Some(call.tool.tags.iter().any(|tag| *tag == text)),
                 _ => None,
             },
@@ -155,20 +186,14 @@ impl RulePrefilter {
     }
 }
 
-impl ArgumentRef {
-    /// Parses `context.arguments` or `context.numbers` and the path in it.
-    fn parse(set: &Value, path: &Value) -> Option<Self> {
-        let as_number = match attribute_access(set)? {
-            ("context", "arguments") => false,
-            ("context", "numbers") => true,
-            _ => return None,
-        };
-        Some(Self { path: path_segments(path["Value"].as_str()?), as_number })
-    }
-
-    fn leaf<'a>(&self, call: &PolicyRequest<'a>) -> Option<&'a Value> {
-        find_leaf(call.arguments.value()?, &self.path)
-    }
+/// Parses `context.arguments` or `context.numbers` and the path in it.
+fn parse_argument(set: &Value, path: &Value) -> Option<ArgumentUse> {
+    let set = match attribute_access(set)? {
+        ("context", "arguments") => ArgumentSet::Strings,
+        ("context", "numbers") => ArgumentSet::Numbers,
+        _ => return None,
+    };
+    Some(ArgumentUse::new(path["Value"].as_str()?.to_owned(), set))
 }
 
 impl Operand {
@@ -177,9 +202,7 @@ impl Operand {
             ("Value", Value::String(text)) => Some(Self::Text(text.clone())),
             ("Value", Value::Bool(is)) => Some(Self::Bool(*is)),
             ("Value", Value::Number(number)) => Some(Self::Number(number.as_i64()?)),
-            ("getTag", operands) => {
-                ArgumentRef::parse(&operands["left"], &operands["right"]).map(Self::Argument)
-            }
+            ("getTag", operands) => parse_argument(&operands["left"], &operands["right"]).map(Self::Argument),
             (".", _) => match attribute_access(expression)? {
                 ("principal", "id") => Some(Self::Caller),
                 ("context", "tainted") => Some(Self::Tainted),
@@ -190,17 +213,19 @@ impl Operand {
         }
     }
 
-    fn value<'a>(&'a self, call: &PolicyRequest<'a>) -> Option<OperandValue<'a>> {
+    fn value<'a>(&'a self, call: &PolicyRequest<'a>, facts: KnownFacts) -> Option<OperandValue<'a>> {
         let text = |text: &'a str| Some(OperandValue::Text(text.into()));
         let tool = call.tool;
         match self {
             Self::Text(value) => text(value),
             Self::Number(number) => Some(OperandValue::Number(*number)),
             Self::Bool(is) => Some(OperandValue::Bool(*is)),
-            Self::Argument(argument) if argument.as_number => {
-                argument.leaf(call)?.as_i64().map(OperandValue::Number)
-            }
-            Self::Argument(argument) => Some(OperandValue::Text(leaf_string(argument.leaf(call)?))),
+            Self::Argument(_) | Self::Tainted if facts != KnownFacts::All => None,
+            Self::Argument(argument) => match argument.find(call.arguments.value()?) {
+                ArgumentValue::Text(text) => Some(OperandValue::Text(text)),
+                ArgumentValue::Number(number) => Some(OperandValue::Number(number)),
+                ArgumentValue::Absent | ArgumentValue::Mismatch => None,
+            },
             Self::Caller => text(call.caller.id.as_str()),
             Self::Tainted => Some(OperandValue::Bool(call.tainted)),
             Self::Tool(attribute) => match attribute.as_str() {

@@ -161,7 +161,8 @@ async fn file_entry(
         Err(bytes) => json!({ "type": "resource", "resource": { "uri": format!("file:///{path}"),
             "mimeType": "application/octet-stream", "blob": STANDARD.encode(bytes.as_bytes()) } }),
     };
-    match results.store(caller, CODE_EXECUTION, RawJson::from_value(&json!({ "content": [whole] }))).await {
+    let whole = RawJson::from_value(&json!({ "content": [whole] }));
+    match results.store(caller, CODE_EXECUTION, false, whole).await {
         Ok(uri) => {
             entry["uri"] = uri.clone().into();
             let link = json!({ "type": "resource_link", "uri": uri, "name": path, "size": size });

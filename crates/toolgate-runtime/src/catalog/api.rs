@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use toolgate_types::tool::ToolContract;
+use toolgate_types::tool::{Permission, ToolContract};
 use toolgate_types::{ApiDocument, ApiSpec, ToolLimits};
 use toolgate_upstream::offer::OfferedTool;
 use toolgate_upstream::openapi::{ApiOperation, LoadedApi};
@@ -67,14 +67,19 @@ impl CatalogBuilder<'_> {
             definition: Some(offered.definition.clone()),
             hash: Some(offered.hash.clone()),
             limits: settings.limits.or(default),
-            permissions: required_permissions(&settings.permissions, &api.prefix(), name),
+            permissions: required_permissions(
+                &settings.permissions,
+                &api.prefix(),
+                &Permission::tool_action(name),
+            ),
             rate_limit: settings.rate_limit,
             cache_ttl: settings.cache_ttl,
             response_time: None,
             deprecated: None,
-            follow_ups: settings.follow_ups,
+            follow_ups: settings.follow_ups.into(),
             // Results of an API are third-party content.
             trusted: false,
+            declared_read_only: false,
             strict_output: spec.strict_output,
             upstream: Upstream::OpenApi(Arc::clone(operation)),
             compiled: Arc::default(),

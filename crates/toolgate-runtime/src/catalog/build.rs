@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use toolgate_types::server::ToolMode;
-use toolgate_types::tool::{Permission, RiskLevel, SettingsMode, ToolContract};
+use toolgate_types::tool::{Category, Permission, RiskLevel, SettingsMode, ToolContract};
 use toolgate_types::{
     HumanDuration, OnCollision, ServerName, ServerSpec, ToolDefinition, ToolLimits, ToolName, ToolSettings,
 };
@@ -13,23 +13,34 @@ use toolgate_upstream::invoke::RemoteTool;
 use toolgate_upstream::offer::{OfferedTool, ServerOffer, canonical_definition};
 use toolgate_upstream::{BuiltinTool, RawJson};
 
-use super::names::{self, describe_source, normalize_name, qualified_name, skeletons};
+use super::names::{self, NamePrefix, describe_source, normalize_name, qualified_name, skeletons};
 use super::{
     Catalog, CatalogBuild, CatalogError, CatalogEvent, CatalogInputs, CatalogTool, DefinitionChange,
     EventLevel, QuarantineCause, SEPARATOR, ToolState, Upstream,
 };
-use crate::pins::{Drift, DriftClass, NewPin, Pin};
+use crate::pins::{Drift, DriftClass, NewPin, Pin, PinRoom};
 
 pub(super) struct CatalogBuilder<'a> {
     pub(super) inputs: &'a CatalogInputs<'a>,
     tools: Vec<Arc<CatalogTool>>,
     /// Owners of bare names, by confusable skeleton.
     owners: HashMap<String, NameOwner>,
+    /// Beginnings of names that belong to one server or API: `{server}__`.
+    prefixes: Vec<(ServerName, NamePrefix)>,
     events: Vec<CatalogEvent>,
     errors: Vec<CatalogError>,
     pins: Vec<NewPin>,
+    /// Room for pins of servers with new ones.
+    pin_room: HashMap<ServerName, PinRoom>,
     changes: Vec<DefinitionChange>,
+    /// The server whose tools are being added.
+    current_server: Option<ServerName>,
+    /// Its newly quarantined tools.
+    quarantined: usize,
 }
+
+/// Quarantined tools of one server that are logged one by one.
+const MAX_QUARANTINE_EVENTS: usize = 10;
 
 /// Owner of a bare name.
 #[derive(Clone)]
@@ -42,14 +53,20 @@ enum NameOwner {
 
 impl<'a> CatalogBuilder<'a> {
     pub(super) fn new(inputs: &'a CatalogInputs<'a>) -> Self {
+        let servers = inputs.servers.iter().map(|(spec, _)| &spec.name);
+        let sources = servers.chain(inputs.apis.iter().map(|(spec, _)| &spec.name));
         Self {
             inputs,
             tools: Vec::new(),
             owners: HashMap::new(),
+            prefixes: sources.map(|source| (source.clone(), NamePrefix::of(source))).collect(),
             events: Vec::new(),
             errors: Vec::new(),
             pins: Vec::new(),
+            pin_room: HashMap::new(),
             changes: Vec::new(),
+            current_server: None,
+            quarantined: 0,
         }
     }
 
@@ -59,14 +76,15 @@ impl<'a> CatalogBuilder<'a> {
             before.name == tool.name.as_str()
                 && before.source.as_ref().is_some_and(|source| Arc::ptr_eq(source, tool))
         };
-        if let Some(before) = before.filter(same) {
+        let is_foreign = self.foreign_prefix(&skeletons(tool.name.as_str()), None).is_some();
+        if let Some(before) = before.filter(same).filter(|_| !is_foreign) {
             return self.add_tool(tool.name.to_string(), Arc::clone(before));
         }
         self.add_tool(
             tool.name.to_string(),
             Arc::new(CatalogTool {
                 source: Some(Arc::clone(tool)),
-                name: tool.name.to_string(),
+                name: if is_foreign { names::own_name(&tool.name) } else { tool.name.to_string() },
                 server: None,
                 original: tool.name.to_string(),
                 title: None,
@@ -79,13 +97,14 @@ impl<'a> CatalogBuilder<'a> {
                 definition: None,
                 hash: None,
                 limits: tool.limits,
-                permissions: required_permissions(&tool.permissions, "tools", tool.name.as_str()),
+                permissions: tool.required_permissions(),
                 rate_limit: tool.rate_limit,
                 cache_ttl: tool.cache_ttl,
                 response_time: tool.response_time,
                 deprecated: tool.deprecated.clone(),
-                follow_ups: tool.follow_ups.clone(),
+                follow_ups: tool.follow_ups.clone().into(),
                 trusted: true,
+                declared_read_only: false,
                 strict_output: true,
                 upstream: Upstream::Script(Arc::clone(tool)),
                 compiled: Arc::default(),
@@ -123,13 +142,17 @@ impl<'a> CatalogBuilder<'a> {
                     timeout: tool.timeout,
                     ..ToolLimits::default()
                 }),
-                permissions: required_permissions(&settings.permissions, "tools", tool.name.as_str()),
+                permissions: match settings.permissions {
+                    configured if tool.own_data && configured.is_empty() => configured,
+                    configured => required_permissions(&configured, "tools", tool.name.as_str()),
+                },
                 rate_limit: settings.rate_limit,
                 cache_ttl: settings.cache_ttl,
                 response_time: tool.response_time,
                 deprecated: None,
-                follow_ups: settings.follow_ups,
+                follow_ups: settings.follow_ups.into(),
                 trusted: !tool.open_world,
+                declared_read_only: false,
                 strict_output: true,
                 upstream: Upstream::Builtin(Arc::clone(tool)),
                 compiled: Arc::default(),
@@ -159,12 +182,12 @@ impl<'a> CatalogBuilder<'a> {
 
     pub(super) fn add_server(&mut self, spec: &ServerSpec, offer: &ServerOffer) {
         let server = &spec.name;
+        self.current_server = Some(server.clone());
         if spec.load_tools && offer.tools.is_empty() {
             let location = spec.transport.location();
-            self.add_event(
-                EventLevel::Warning,
-                format!("MCP server '{server}' at {location} returned no tools"),
-            );
+            let problem =
+                if offer.has_listed_tools { "returned no tools" } else { "has not listed its tools yet" };
+            self.add_event(EventLevel::Warning, format!("MCP server '{server}' at {location} {problem}"));
         }
         let mut names: HashSet<String> = HashSet::new();
         for offered in offer.tools.iter().filter(|offered| is_allowed(spec, &offered.name)) {
@@ -174,6 +197,13 @@ impl<'a> CatalogBuilder<'a> {
                 continue;
             }
             self.add_offered(spec, offered, &offer.version, name);
+        }
+        if let Some(more) = std::mem::take(&mut self.quarantined).checked_sub(MAX_QUARANTINE_EVENTS + 1) {
+            let message = format!(
+                "{} more tools from MCP '{server}' are quarantined; `toolgate servers show {server}` lists them",
+                more + 1
+            );
+            self.add_event(EventLevel::Error, message);
         }
         for settings in self.inputs.settings {
             let was_listed =
@@ -186,6 +216,7 @@ impl<'a> CatalogBuilder<'a> {
                 self.add_event(EventLevel::Warning, message);
             }
         }
+        self.current_server = None;
     }
 
     /// Warns at startup about settings for tools that no server offers: a misspelt name, or a tool removed since the
@@ -234,11 +265,15 @@ impl<'a> CatalogBuilder<'a> {
         }
         if let ToolState::Quarantined { reason, cause } = &state
             && *cause != QuarantineCause::NotConfigured
+            && !self.was_quarantined(server, &name, reason)
         {
-            self.add_event(
-                EventLevel::Error,
-                format!("Tool '{name}' from MCP '{server}' is quarantined: {reason}"),
-            );
+            self.quarantined += 1;
+            if self.quarantined <= MAX_QUARANTINE_EVENTS {
+                self.add_event(
+                    EventLevel::Error,
+                    format!("Tool '{name}' from MCP '{server}' is quarantined: {reason}"),
+                );
+            }
         }
         let settings = self.settings_for(&name);
         let tool = CatalogTool {
@@ -251,17 +286,22 @@ impl<'a> CatalogBuilder<'a> {
             input_schema: offered.input_schema.clone(),
             output_schema: offered.output_schema.clone(),
             contract: tool_contract(spec, offered, &settings, version),
+            declared_read_only: is_declared_read_only(offered, &settings),
             category: settings.category,
             tags: settings.tags,
             definition: Some(offered.definition.clone()),
             hash: Some(offered.hash.clone()),
             limits,
-            permissions: required_permissions(&settings.permissions, &server.prefix(), &name),
+            permissions: required_permissions(
+                &settings.permissions,
+                &server.prefix(),
+                &Permission::tool_action(&name),
+            ),
             rate_limit: settings.rate_limit,
             cache_ttl: settings.cache_ttl,
             response_time: None,
             deprecated: None,
-            follow_ups: settings.follow_ups,
+            follow_ups: settings.follow_ups.into(),
             trusted: spec.trusted,
             strict_output: spec.strict_output || matches!(spec.mode, ToolMode::Strict),
             upstream: Upstream::Server(RemoteTool {
@@ -273,6 +313,16 @@ impl<'a> CatalogBuilder<'a> {
             state,
         };
         self.add_tool(name, Arc::new(tool));
+    }
+
+    /// Returns true if the tool was quarantined before for the same reason, so that this is no news.
+    fn was_quarantined(&self, server: &ServerName, name: &str, reason: &str) -> bool {
+        let qualified = format!("{}{SEPARATOR}{name}", server.prefix());
+        let before = self.inputs.previous.and_then(|previous| previous.resolve(&qualified));
+        before.is_some_and(|tool| {
+            matches!(&tool.state, ToolState::Quarantined { reason: before, .. } if before == reason)
+                && tool.server.as_ref() == Some(server)
+        })
     }
 
     /// Limits and state of a tool according to the configuration. `None` if the tool is an error at startup.
@@ -350,7 +400,8 @@ impl<'a> CatalogBuilder<'a> {
             return ToolState::Ready;
         }
         if let Some(pin) = pin {
-            let drift = Drift::between(&pin.definition, &canonical_definition(&offered.definition));
+            let drift =
+                Drift::between(&pin.definition.to_value(), &canonical_definition(&offered.definition));
             let held_back = drift.class != DriftClass::Compatible || strict;
             self.changes.push(DefinitionChange {
                 server: server.clone(),
@@ -368,11 +419,21 @@ impl<'a> CatalogBuilder<'a> {
             return quarantined(QuarantineCause::NotApproved, format!("it is not approved; {approve}"));
         } else if let Some(sign) = offered.suspicion {
             return quarantined(QuarantineCause::NotApproved, format!("it {sign}; {approve}"));
+        } else if self.inputs.pins.needs_review(server) {
+            let why = "it is new, and pins of its server were removed";
+            return quarantined(QuarantineCause::NotApproved, format!("{why}; {approve}"));
+        }
+        let new = Pin::from(offered);
+        let room = self.pin_room.entry(server.clone()).or_insert_with(|| self.inputs.pins.room(server));
+        if !room.take(&new) {
+            let cause = if pin.is_some() { QuarantineCause::Changed } else { QuarantineCause::NotApproved };
+            let why = "its server has offered too many tools to pin them all";
+            return quarantined(cause, format!("{why}; {approve}"));
         }
         self.pins.push(NewPin {
             server: server.clone(),
             tool: offered.name.clone(),
-            pin: Pin::from(offered),
+            pin: new,
             replaces: pin.map(|pin| pin.hash.clone()),
         });
         ToolState::Ready
@@ -386,12 +447,18 @@ impl<'a> CatalogBuilder<'a> {
             skeletons_of_name.extend(names::skeletons(&tool.original));
         }
         let owner = skeletons_of_name.iter().find_map(|skeleton| self.owners.get(skeleton)).cloned();
-        let before = self.inputs.previous.and_then(|previous| previous.bare_name_owner(&bare));
+        let before = self.inputs.previous.and_then(|previous| previous.name_owner(&bare));
         let other_owner =
             before.filter(|before| before.server != tool.server || before.original != tool.original);
+        let foreign = self.foreign_prefix(&skeletons_of_name, tool.server.as_ref()).cloned();
         let gets_name = match (owner, other_owner) {
             // A quarantined tool takes no name from a callable one.
             _ if tool.state != ToolState::Ready => false,
+            _ if foreign.is_some() => {
+                // Offered now or not: a call of this name is meant for that server.
+                let server = foreign.as_ref().map_or("", ServerName::as_str);
+                self.reject_name(&bare, &tool, &format!("names with this prefix belong to '{server}'"))
+            }
             (_, Some(before)) => {
                 let why = format!(
                     "the name belongs to {}, and owners change only at startup",
@@ -423,6 +490,14 @@ impl<'a> CatalogBuilder<'a> {
             }
         }
         self.tools.push(tool);
+    }
+
+    /// The other server that a name belongs to because of its prefix.
+    fn foreign_prefix(&self, skeletons: &[String], own: Option<&ServerName>) -> Option<&ServerName> {
+        let foreign = |(server, prefix): &&(ServerName, NamePrefix)| {
+            Some(server) != own && skeletons.iter().any(|skeleton| prefix.is_start_of(skeleton))
+        };
+        self.prefixes.iter().find(foreign).map(|(server, _)| server)
     }
 
     fn reject_name(&mut self, bare: &str, tool: &CatalogTool, why: &str) -> bool {
@@ -465,7 +540,7 @@ impl<'a> CatalogBuilder<'a> {
     }
 
     pub(super) fn add_event(&mut self, level: EventLevel, message: String) {
-        self.events.push(CatalogEvent { level, message });
+        self.events.push(CatalogEvent { server: self.current_server.clone(), level, message });
     }
 
     pub(super) fn finish(self) -> Result<CatalogBuild, Vec<CatalogError>> {
@@ -482,8 +557,11 @@ impl<'a> CatalogBuilder<'a> {
             names.entry(qualified_name(tool).into()).or_insert(index);
         }
         for (index, tool) in self.tools.iter().enumerate() {
-            if tool.state != ToolState::Ready {
-                names.entry(normalize_name(&tool.original).into()).or_insert(index);
+            let bare = normalize_name(&tool.original);
+            if tool.state != ToolState::Ready
+                && self.foreign_prefix(&skeletons(&bare), tool.server.as_ref()).is_none()
+            {
+                names.entry(bare.into()).or_insert(index);
             }
         }
         let keep_compiled = |mut tool: Arc<CatalogTool>| {
@@ -547,6 +625,13 @@ fn tool_contract(
         idempotent: settings.idempotent.unwrap_or(idempotent),
         cacheable: settings.cache_ttl.is_some(),
     }
+}
+
+/// Returns true if the server declares the tool read-only and no setting contradicts that. Counts for untrusted
+/// servers too: a false claim weakens only the record of the server's own call.
+fn is_declared_read_only(offered: &OfferedTool, settings: &ToolSettings) -> bool {
+    let changes_data = matches!(settings.category, Some(Category::Mutation | Category::Generation));
+    offered.annotations.read_only_hint == Some(true) && settings.idempotent != Some(false) && !changes_data
 }
 
 /// Formats limits for the log.

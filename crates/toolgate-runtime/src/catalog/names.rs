@@ -2,10 +2,13 @@
 
 use std::sync::LazyLock;
 
-use toolgate_types::ServerName;
+use toolgate_types::{ServerName, ToolName};
 use unicode_security::skeleton;
 
 use super::{CatalogTool, SEPARATOR, Upstream};
+
+/// Prefix of own tools that lost their name to a server.
+const OWN: &str = "own";
 
 /// Replaces every character that is not allowed in a tool name with `-`.
 pub(crate) fn normalize_name(name: &str) -> String {
@@ -35,10 +38,30 @@ static ASCII_SKELETONS: LazyLock<[String; 128]> = LazyLock::new(|| {
     })
 });
 
+/// `{server}__`, the beginning of names that belong to one server, in every spelling that looks like it.
+#[derive(Debug)]
+pub(super) struct NamePrefix([String; 2]);
+
+impl NamePrefix {
+    pub(super) fn of(server: &ServerName) -> Self {
+        Self(skeletons(&format!("{}{SEPARATOR}", server.prefix())))
+    }
+
+    /// Returns true if a name with this skeleton begins with the prefix.
+    pub(super) fn is_start_of(&self, skeleton: &str) -> bool {
+        self.0.iter().any(|prefix| skeleton.starts_with(prefix.as_str()))
+    }
+}
+
 /// `{server}__{tool}`. Own tools that lost their name to a server get the prefix `own__`.
 pub(super) fn qualified_name(tool: &CatalogTool) -> String {
-    let prefix = tool.server.as_ref().map_or_else(|| "own".to_owned(), ServerName::prefix);
+    let prefix = tool.server.as_ref().map_or_else(|| OWN.to_owned(), ServerName::prefix);
     format!("{prefix}{SEPARATOR}{}", normalize_name(&tool.original))
+}
+
+/// The qualified name of an own tool.
+pub(super) fn own_name(name: &ToolName) -> String {
+    format!("{OWN}{SEPARATOR}{name}")
 }
 
 pub(super) fn describe_source(tool: &CatalogTool) -> String {

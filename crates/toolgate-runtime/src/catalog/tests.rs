@@ -1,6 +1,6 @@
 //! Table tests for selection, names and limits of tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU32;
 
 use serde_json::{Value, json};
@@ -29,6 +29,7 @@ fn server(name: &str, mode: ToolMode) -> ServerSpec {
             headers: BTreeMap::new(),
             oauth: None,
             tls: UpstreamTls::default(),
+            allow_networks: None,
             sse_read_timeout: HumanDuration::from_secs(300),
             terminate_on_close: true,
         }),
@@ -76,6 +77,7 @@ fn tool(name: &str, definition: Value) -> OfferedTool {
 fn offer(names: &[&str]) -> ServerOffer {
     let tool = |name: &&str| tool(name, json!({ "name": name, "inputSchema": {} }));
     ServerOffer {
+        has_listed_tools: true,
         tools: names.iter().map(tool).collect(),
         version: "1.2".to_owned(),
         ..ServerOffer::default()
@@ -83,7 +85,7 @@ fn offer(names: &[&str]) -> ServerOffer {
 }
 
 fn offering(tools: Vec<OfferedTool>) -> ServerOffer {
-    ServerOffer { tools: tools.into(), ..ServerOffer::default() }
+    ServerOffer { tools: tools.into(), has_listed_tools: true, ..ServerOffer::default() }
 }
 
 fn settings(name: &str, limits: ToolLimits) -> ToolSettings {
@@ -430,6 +432,27 @@ fn missing_annotations_mean_the_worst_case() {
     assert_eq!(contract(true, adds), (RiskLevel::Medium, true));
 }
 
+/// A claim of an untrusted server decides the durability of its records, but neither risk nor retries.
+#[test]
+fn read_only_claims_count_for_records_only() {
+    let reads = json!({ "readOnlyHint": true });
+    let check = |annotations: &Value, change: fn(&mut ToolSettings), expected: bool| {
+        let mut settings = settings("t", ToolLimits::default());
+        change(&mut settings);
+        let offer = offering(vec![tool("t", json!({ "annotations": annotations }))]);
+        let case = Case { settings: vec![settings], ..Case::new(vec![(dynamic("s"), offer)]) };
+        let catalog = case.build().unwrap().0;
+        let tool = catalog.resolve("t").unwrap();
+        assert_eq!(tool.declared_read_only, expected, "{annotations}");
+        assert!(!tool.contract.idempotent && tool.contract.risk == RiskLevel::High, "{annotations}");
+    };
+    check(&reads, |_| {}, true);
+    check(&json!({ "readOnlyHint": false }), |_| {}, false);
+    check(&json!({ "idempotentHint": true }), |_| {}, false);
+    check(&reads, |settings| settings.idempotent = Some(false), false);
+    check(&reads, |settings| settings.category = Some(Category::Mutation), false);
+}
+
 #[test]
 fn quarantines_changed_definitions_until_approved() {
     let v1 = json!({ "description": "Adds", "inputSchema": { "properties": {} } });
@@ -452,7 +475,7 @@ fn quarantines_changed_definitions_until_approved() {
         let built = case.built().unwrap();
         assert_eq!(built.pins, []);
         let changed = tool("sum", v2.clone());
-        case.pins.approve(&"s".parse().unwrap(), [("sum".to_owned(), (&changed).into())]);
+        case.pins.approve(&"s".parse().unwrap(), [("sum".to_owned(), (&changed).into())], &HashSet::new());
         assert_eq!(case.names(), "sum");
     }
 }
@@ -491,8 +514,8 @@ fn suspicious_and_unapproved_tools_need_approval() {
     let mut case = Case::new(vec![(spec, offer(&["sum"]))]);
     assert!(case.names().starts_with("s__sum: NotApproved, it is not approved"), "{}", case.names());
     let pin = case.servers[0].1.tools[0].hash.clone();
-    let pin = crate::pins::Pin { hash: pin, definition: json!({}) };
-    case.pins.approve(&"s".parse().unwrap(), [("sum".to_owned(), pin)]);
+    let pin = crate::pins::Pin { hash: pin, definition: crate::pins::PinnedDefinition::new(&json!({})) };
+    case.pins.approve(&"s".parse().unwrap(), [("sum".to_owned(), pin)], &HashSet::new());
     assert_eq!(case.names(), "sum");
 }
 
@@ -527,6 +550,40 @@ fn unavailable_servers_keep_their_names() {
             .iter()
             .any(|event| event.message.contains("the name is reserved for MCP 'one', which is unavailable"))
     );
+}
+
+/// Names that begin with `{server}__` belong to that server, available or not.
+#[test]
+fn a_server_alone_has_names_with_its_prefix() {
+    let evil =
+        || (dynamic("evil"), offer(&["mail__send", "maiI__send", "MAIL__send", "mailer__send", "x__y"]));
+    let expected = "evil__mail__send\nevil__maiI__send\nevil__MAIL__send\nmailer__send\nx__y";
+    let mail = || (dynamic("mail"), offer(&["send"]));
+    for on_collision in [OnCollision::Qualify, OnCollision::LastWins, OnCollision::Error] {
+        let case = Case { on_collision, ..Case::new(vec![evil(), mail()]) };
+        assert_eq!(case.names(), format!("{expected}\nsend"), "{on_collision:?}");
+        let catalog = case.build().unwrap().0;
+        let owner =
+            |name: &str| catalog.resolve(name).and_then(|tool| tool.server.as_ref()).map(ServerName::as_str);
+        assert_eq!((owner("mail__send"), owner("evil__mail__send")), (Some("mail"), Some("evil")));
+    }
+    let case = Case { absent: vec![dynamic("mail")], ..Case::new(vec![evil()]) };
+    assert_eq!(case.names(), expected, "the server is unavailable");
+    assert!(case.build().unwrap().0.resolve("mail__send").is_none());
+    let case = Case { own: vec![own("mail__send")], ..Case::new(vec![mail()]) };
+    assert_eq!(case.names(), "own__mail__send\nsend", "own tools as well");
+    let message = "Tool 'mail__send' of your own tools is listed as 'own__mail__send': names with this prefix belong to 'mail'";
+    assert!(case.build().unwrap().1.iter().any(|event| event.message == message));
+    // A quarantined tool does not answer under such a name either.
+    let mut faulty = tool("mail__send", json!({}));
+    faulty.fault = Some("broken".to_owned());
+    let case =
+        Case { absent: vec![dynamic("mail")], ..Case::new(vec![(dynamic("evil"), offering(vec![faulty]))]) };
+    assert!(case.build().unwrap().0.resolve("mail__send").is_none());
+    // The server is removed at run time: the name goes to no other tool until a restart.
+    let mut case = Case::new(vec![evil(), mail()]).started();
+    case.servers.pop();
+    assert!(case.names().starts_with("evil__mail__send\n"), "{}", case.names());
 }
 
 #[test]

@@ -9,11 +9,14 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use toolgate_state::read_regular;
 
 use super::{PinSet, ServerPins};
 
 /// Name of the file in the project folder.
 pub const FILE_NAME: &str = "toolgate.lock";
+/// Prefix of temporary files beside it.
+const TEMPORARY_PREFIX: &str = ".toolgate.lock.";
 /// Format version.
 const VERSION: u32 = 1;
 /// Note in the file for its readers.
@@ -27,6 +30,8 @@ const MAX_BYTES: u64 = 256 << 20;
 pub enum LockError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
+    #[error("cannot read `{}`", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error("`{}` is not a lock file of this version of Toolgate", path.display())]
     Malformed { path: PathBuf, source: serde_json::Error },
     #[error("`{}` is larger than the limit of 256 MiB", .0.display())]
@@ -84,16 +89,15 @@ impl LockFile {
 
     /// Reads the pins. Empty if there is no file.
     pub fn read(&self) -> Result<PinSet, LockError> {
-        let bytes = match fs_err::metadata(&self.path) {
+        let path = || self.path.clone();
+        let bytes = match read_regular(&self.path, MAX_BYTES) {
+            Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(PinSet::default()),
-            Err(error) => return Err(error.into()),
-            Ok(metadata) if metadata.len() > MAX_BYTES => {
-                return Err(LockError::TooLarge(self.path.clone()));
-            }
-            Ok(_) => fs_err::read(&self.path)?,
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => return Err(LockError::TooLarge(path())),
+            Err(source) => return Err(LockError::Unreadable { path: path(), source }),
         };
-        let document: LockDocument = serde_json::from_slice(&bytes)
-            .map_err(|source| LockError::Malformed { path: self.path.clone(), source })?;
+        let document: LockDocument =
+            serde_json::from_slice(&bytes).map_err(|source| LockError::Malformed { path: path(), source })?;
         Ok(PinSet { servers: document.servers })
     }
 
@@ -103,10 +107,28 @@ impl LockFile {
         FileStamp(fs_err::metadata(&self.path).ok().and_then(stamp))
     }
 
+    fn folder(&self) -> &Path {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder.unwrap_or(Path::new("."))
+    }
+
+    /// Removes the temporary files of processes that were killed while they wrote the file.
+    pub fn remove_orphans(&self) {
+        let Ok(folder) = fs_err::File::open(self.folder()) else { return };
+        // A process that writes holds the lock: see [`Self::update`].
+        if folder.try_lock().is_err() {
+            return;
+        }
+        for entry in fs_err::read_dir(self.folder()).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(is_temporary) {
+                let _ = fs_err::remove_file(entry.path());
+            }
+        }
+    }
+
     /// Updates the pins, starting from the current content of the file. Returns the new pins.
     pub fn update(&self, change: impl FnOnce(&mut PinSet)) -> Result<PinSet, LockError> {
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
+        let folder = self.folder();
         // The lock is on the folder, because the file itself is replaced and a separate lock file would be clutter.
         let folder_lock = fs_err::File::open(folder)?;
         folder_lock.lock()?;
@@ -116,7 +138,7 @@ impl LockFile {
         if pins != before {
             let servers = std::mem::take(&mut pins.servers);
             let document = LockDocument { about: ABOUT.to_owned(), version: FormatVersion, servers };
-            let mut file = tempfile::Builder::new().prefix(".toolgate.lock.").tempfile_in(folder)?;
+            let mut file = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(folder)?;
             let mut bytes = serde_json::to_vec_pretty(&document).expect("strings and JSON serialize");
             pins.servers = document.servers;
             bytes.push(b'\n');
@@ -128,6 +150,15 @@ impl LockFile {
         }
         Ok(pins)
     }
+}
+
+/// Returns true for the name of a temporary file: six random characters follow the prefix. A word that a person added to
+/// the name, such as `backup`, is not random.
+fn is_temporary(name: &str) -> bool {
+    let Some(random) = name.strip_prefix(TEMPORARY_PREFIX) else { return false };
+    random.len() == 6
+        && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        && !random.bytes().all(|byte| byte.is_ascii_lowercase())
 }
 
 /// The file has no secrets and is shared by the users of the project.
@@ -145,10 +176,13 @@ fn make_world_readable(_file: &std::fs::File) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pins::{NewPin, Pin};
+    use crate::pins::{NewPin, Pin, PinnedDefinition};
 
     fn pin(tool: &str, hash: &str, replaces: Option<&str>) -> NewPin {
-        let pin = Pin { hash: hash.into(), definition: serde_json::json!({ "name": tool }) };
+        let pin = Pin {
+            hash: hash.into(),
+            definition: PinnedDefinition::new(&serde_json::json!({ "name": tool })),
+        };
         NewPin {
             server: "s".parse().unwrap(),
             tool: tool.to_owned(),
@@ -180,6 +214,27 @@ mod tests {
         assert_eq!(hash(&file.read().unwrap(), "a"), "2");
         let left = fs_err::read_dir(folder.path()).unwrap().count();
         assert_eq!(left, 1, "nothing but the file is left");
+    }
+
+    #[test]
+    fn removes_leftovers_of_killed_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = LockFile::in_project(folder.path());
+        for name in ["toolgate.lock", ".toolgate.lock.aB3xYz", ".toolgate.lock.backup", ".toolgate.lock.Old"]
+        {
+            fs_err::write(folder.path().join(name), "").unwrap();
+        }
+        let names = || {
+            let entries = fs_err::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            entries.map(|name| name.into_string().unwrap()).collect::<std::collections::BTreeSet<_>>()
+        };
+        let writer = fs_err::File::open(folder.path()).unwrap();
+        writer.lock().unwrap();
+        file.remove_orphans();
+        assert_eq!(names().len(), 4, "a process writes");
+        drop(writer);
+        file.remove_orphans();
+        assert!(names().into_iter().eq([".toolgate.lock.Old", ".toolgate.lock.backup", "toolgate.lock"]));
     }
 
     #[test]

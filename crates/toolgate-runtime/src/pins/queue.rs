@@ -33,7 +33,10 @@ async fn batches_concurrent_writes() {
     use std::time::Duration;
     let (queue, written) = (PinQueue::default(), RefCell::new(Vec::new()));
     let write_one = async |number: usize| {
-        let pin = super::Pin { hash: "".into(), definition: serde_json::Value::Null };
+        let pin = super::Pin {
+            hash: "".into(),
+            definition: super::PinnedDefinition::new(&serde_json::Value::Null),
+        };
         let tool = number.to_string();
         let new = NewPin { server: "s".parse().unwrap(), tool: tool.clone(), pin, replaces: None };
         let write = async |all: Vec<NewPin>| {

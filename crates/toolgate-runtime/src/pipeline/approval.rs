@@ -6,53 +6,93 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use tokio::time::timeout;
 use toolgate_policy::{Approval, Grant, Question as PolicyQuestion};
-use toolgate_redact::sanitize::sanitize;
 use toolgate_types::call::Denial;
 use toolgate_types::{CallError, ErrorCode, Stage};
+use toolgate_upstream::RawJson;
 
-use super::CallRequest;
+use super::Operation;
 use crate::catalog::CatalogTool;
-use crate::questions::{Answer, ApprovalQuestion, HumanReply, NoAnswer, Question};
-use crate::replay::NOT_APPROVED;
+use crate::questions::{Answer, ApprovalQuestion, HumanReply, NoAnswer, Question, ShownArguments};
 use crate::runtime::Runtime;
 
 /// Time a person has to approve a call, whatever its timeout is. The policy ignores approvals that arrive later.
 pub(crate) const MAX_APPROVAL_WAIT: Duration = Duration::from_secs(590);
 
 impl Runtime {
-    /// Asks for approval.
+    /// Asks for approval. Arguments that cannot be shown to a person cannot be approved.
     pub(super) async fn request_approval(
         &self,
         question: Box<PolicyQuestion>,
         tool: &CatalogTool,
-        request: &CallRequest,
+        operation: &Operation,
+        approved_by: Option<&str>,
     ) -> Result<Grant, CallError> {
+        if let Some(by) = approved_by {
+            return self.grant_approved(*question, tool, by);
+        }
+        let rules = question.rules().to_vec();
+        let denied = |why: String, hint: Option<String>| {
+            let mut error = CallError::new(ErrorCode::Unauthorized, Stage::Authorize, why);
+            error.hint = hint;
+            error.denial = Some(Box::new(Denial { missing: Vec::new(), rules, not_approved: true }));
+            error
+        };
+        let arguments = match ShownArguments::new(&sent_params(&question.arguments, operation)) {
+            Ok(arguments) => arguments,
+            Err(why) => {
+                let hint = Some("send fewer arguments".to_owned());
+                return Err(denied(format!("not approved: {why}"), hint));
+            }
+        };
         let asked = Question::Approval(ApprovalQuestion {
             text: question.text.clone(),
-            arguments: sanitize(question.arguments.as_str()).into_owned(),
+            arguments,
             caller: question.caller.clone(),
             tool: question.tool.to_string(),
-            session: request.origin.session.clone(),
+            session: operation.origin.session_id().map(str::to_owned),
         });
         let answer = timeout(MAX_APPROVAL_WAIT, self.access.responder.ask(Arc::new(asked))).await;
-        let denied = |why: String| CallError::new(ErrorCode::Unauthorized, Stage::Authorize, why);
         let by = match answer {
             Ok(Ok(HumanReply { answer: Answer::Value(Value::Bool(true)), by })) => by,
             refused => {
-                let mut error = denied(format!("{NOT_APPROVED}: {}", question.text));
-                error.hint = refused.ok().map(denial_hint);
-                let rules = question.rules().to_vec();
-                error.denial = Some(Box::new(Denial { missing: Vec::new(), rules }));
-                return Err(error);
+                let hint = refused.ok().map(denial_hint);
+                return Err(denied(format!("not approved: {}", question.text), hint));
             }
         };
+        self.grant_approved(*question, tool, &by)
+    }
+
+    /// Turns the yes of a person into a grant, unless the tool or the policy has changed since the question.
+    fn grant_approved(
+        &self,
+        question: PolicyQuestion,
+        tool: &CatalogTool,
+        by: &str,
+    ) -> Result<Grant, CallError> {
         let approval = Approval {
-            by: &by,
+            by,
             definition: tool.hash.as_deref(),
             policy: self.access.policy.version(),
             now: SystemTime::now(),
         };
-        question.approve(approval).map_err(|stale| denied(stale.to_string()))
+        let rules = question.rules().to_vec();
+        question.approve(approval).map_err(|stale| {
+            let mut error = CallError::new(ErrorCode::Unauthorized, Stage::Authorize, stale.to_string());
+            error.denial = Some(Box::new(Denial { missing: Vec::new(), rules, not_approved: true }));
+            error
+        })
+    }
+}
+
+/// The part of a call that the approver sees: the arguments, or all parameters if the client sent more than arguments,
+/// because the server gets them too.
+fn sent_params(arguments: &RawJson, operation: &Operation) -> RawJson {
+    match operation.origin.forwarded.extra_members() {
+        None => arguments.clone(),
+        Some(extra) => {
+            let (arguments, extra) = (arguments.as_str(), extra.as_str().trim_start_matches('{'));
+            RawJson::from_trusted(format!("{{\"arguments\":{arguments},{extra}"))
+        }
     }
 }
 

@@ -1,10 +1,13 @@
 //! Explains how the policy would decide on a call.
 
+use std::sync::Arc;
+
 use serde::Serialize;
-use toolgate_policy::Decision;
+use tokio::time::Instant;
+use toolgate_policy::{Decision, TargetKind};
 use toolgate_types::Caller;
 
-use super::CallRequest;
+use super::{Operation, OperationTarget, policy_request};
 use crate::catalog::ToolState;
 use crate::runtime::Runtime;
 
@@ -45,12 +48,18 @@ pub struct PermissionCheck {
 
 impl Runtime {
     /// Explains how the policy would decide on a call. Calls nothing and asks no one.
-    pub fn explain(&self, caller: &Caller, request: &CallRequest) -> Option<Explanation> {
-        let catalog = self.catalog();
-        let tool = catalog.resolve(&request.name)?;
+    pub fn explain(&self, caller: &Caller, operation: &Operation) -> Option<Explanation> {
+        let tool = match &operation.target {
+            OperationTarget::Tool(name) => Arc::clone(self.catalog().resolve(name)?),
+            OperationTarget::FrontEndTool(tool) => Arc::clone(tool),
+            _ => Arc::new(self.resolve_item(caller, operation).ok()?),
+        };
         let subject = tool.subject();
-        let call = self.policy_call(caller, &subject, request);
-        let is_within = self.access.is_in_profiles(caller, tool);
+        let session = operation.origin.session.as_ref();
+        let tainted = self.access.taint.contains(&caller.id, session, Instant::now());
+        let call = policy_request(caller, &subject, &operation.arguments, tainted);
+        let is_tool = tool.target_kind() == TargetKind::Tool;
+        let is_within = !is_tool || self.access.is_in_profiles(caller, &tool);
         let (decision, rules, question, failed) = match self.access.policy.decide(&call) {
             _ if !is_within => ("deny", vec!["profiles".to_owned()], None, None),
             Decision::Allow(grant) => ("allow", grant.rules().to_vec(), None, None),

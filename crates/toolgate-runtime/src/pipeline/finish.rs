@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use toolgate_types::call::{ResultMetadata, ResultStatus};
-use toolgate_types::tool::ToolContract;
-use toolgate_types::{CallError, Caller, ToolResult};
+use jiff::Timestamp;
+use toolgate_types::call::{OperationKind, ResultStatus};
+use toolgate_types::{CallError, Caller};
 
-use super::{CallOutcome, CallRequest, CallState};
-use crate::date;
+use super::outcome::{CallResult, OutcomeFacts};
+use super::{CallOutcome, CallState, Operation};
 use crate::runtime::Runtime;
 use crate::stage::content::ToolReply;
-use crate::stage::hints::{self, CallFacts, ResultSource};
+use crate::stage::hints::StatsSnapshot;
 
 impl Runtime {
     /// Builds the result of a call.
@@ -18,7 +18,7 @@ impl Runtime {
         &self,
         state: &mut CallState,
         caller: &Caller,
-        request: &CallRequest,
+        operation: &Operation,
         outcome: Result<ToolReply, CallError>,
         took: Duration,
     ) -> CallOutcome {
@@ -27,52 +27,37 @@ impl Runtime {
             Err(error) => (None, Some(error)),
         };
         let error = error.map(|mut error| {
-            error.correlation_id = Some(request.trace.correlation_id().into());
+            error.correlation_id = Some(operation.trace.correlation_id().into());
             // A server's error message can contain credentials that were sent to it.
             error.message = self.redact(&error.message);
             error.hint = error.hint.map(|hint| self.redact(&hint));
+            error.repeatable = state.tool.as_deref().is_some_and(|tool| tool.contract.idempotent);
+            // A time to retry would contradict an error that must not be retried.
+            error.retry_after = error.retry_after.filter(|_| error.is_retryable());
             error
         });
         if let Some(error) = &error {
-            tracing::debug!(tool = request.name, caller = %caller.id, code = error.code.label(), source = ?error.source, "{error}");
+            tracing::debug!(tool = operation.name(), caller = %caller.id, code = error.code.label(), source = ?error.source, "{error}");
         }
         // The wait for approval does not count as duration of the tool.
         let tool_time = took.saturating_sub(state.approval_wait);
         self.count_call(state.tool.as_deref(), error.as_ref(), tool_time, state.cached.is_some());
         let good = error.is_none();
-        let (stats, next_tools) = self.update_stats(state, caller, request, good, tool_time);
-        let unknown = ToolContract::unknown();
-        let tool = state.tool.as_deref();
-        let contract = tool.map_or(&unknown, |tool| &tool.contract);
-        let facts = CallFacts {
-            source: match tool {
-                Some(tool) if tool.trusted && tool.server.is_none() => ResultSource::Own,
-                Some(tool) if tool.trusted => ResultSource::Trusted,
-                _ => ResultSource::Untrusted,
-            },
-            contract,
-            deprecated: tool.and_then(|tool| tool.deprecated.as_ref()),
+        let untrusted = reply.as_ref().is_some_and(|reply| reply.untrusted);
+        let stats = self.update_stats(state, caller, operation, (good, untrusted), tool_time);
+        let preferences = operation.origin.metadata.as_ref().and_then(|metadata| metadata.get("preferences"));
+        let facts = OutcomeFacts {
+            tool: state.tool.clone(),
+            kind: operation.kind(),
             schema_fit: state.schema_fit.clone(),
             attempts: state.attempts,
             cached: state.cached,
-            cache_ttl: tool.and_then(|tool| tool.cache_ttl).map(|ttl| ttl.get()),
+            truncated: state.truncated.take(),
             stats,
-            next_tools,
-            follow_ups: tool.map(|tool| tool.follow_ups.as_slice()).unwrap_or_default(),
-            preferences: request.origin.metadata.as_ref().and_then(|metadata| metadata.get("preferences")),
-            truncated: state.truncated.as_ref(),
-            related: reply.as_ref().map(ToolReply::related_resources).unwrap_or_default(),
-            error: error.as_ref(),
-        };
-        let agent_hints = hints::attach(&facts);
-        let metadata = ResultMetadata {
-            tool_version: contract.version.clone(),
-            timestamp: date::timestamp(),
-            execution_time: (took.as_secs_f64() * 1e6).round() / 1e3,
-            service_version: env!("CARGO_PKG_VERSION"),
-            trace_id: request.trace.trace_id().to_owned(),
-            correlation_id: request.trace.correlation_id().to_owned(),
-            cached: state.cached.is_some(),
+            preferences: preferences.cloned(),
+            trace: operation.trace.clone(),
+            ended: Timestamp::now(),
+            took,
         };
         state.record_stage(super::Stage::Hints, None);
         let (raw, data) = match reply {
@@ -81,30 +66,36 @@ impl Runtime {
         };
         let status = if good { ResultStatus::Success } else { ResultStatus::Error };
         CallOutcome {
-            result: ToolResult { status, data, error, agent_hints, metadata },
+            result: CallResult { status, data, error },
             reply: raw,
             rpc_error: state.rpc_error.take(),
             steps: std::mem::take(&mut state.steps),
+            subscription: state.subscription.take(),
+            facts,
         }
     }
 
-    /// Updates taint and statistics. Returns the statistics from before this call, and the usual next tools.
+    /// Updates taint and statistics. Returns the statistics from before this call.
     fn update_stats(
         &self,
         state: &CallState,
         caller: &Caller,
-        request: &CallRequest,
-        good: bool,
+        operation: &Operation,
+        (good, untrusted): (bool, bool),
         took: Duration,
-    ) -> (hints::StatsSnapshot, hints::NextTools) {
+    ) -> StatsSnapshot {
         let Some(tool) = state.tool.as_deref() else { return Default::default() };
-        let session = request.origin.session.as_deref();
+        let session = operation.origin.session.as_ref();
         let ran = state.attempts > 0;
-        // A cached reply is as untrusted as it was when it was fetched.
-        if (ran || state.cached.is_some()) && !tool.trusted {
-            self.access.tainted_sessions.insert(&caller.id, session);
+        // A cached reply or a shared failure is as untrusted as it was when it was fetched.
+        if (ran || state.cached.is_some() || state.shared_failure) && (!tool.trusted || untrusted) {
+            self.access.taint.insert(&caller.id, session, state.stage_started);
         }
         let stats = self.shared_state(tool).stats.record_call(ran, good, took);
-        (stats, self.tool_states.next_tools.record(&caller.id, session, &tool.name, good))
+        if good && operation.kind() == OperationKind::Tool {
+            let session = operation.origin.session_id();
+            self.tool_states.next_tools.record(&caller.id, session, &tool.name);
+        }
+        stats
     }
 }

@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime};
 use toolgate_audit as audit;
 use toolgate_audit::spans::SpanContext;
 use toolgate_redact as redact;
+use toolgate_types::call::OperationKind;
 use toolgate_types::{CallError, Caller, ErrorCode, Stage};
 
-use super::{CallOutcome, CallRequest, CallState, CallStep};
+use super::{CallOutcome, CallState, CallStep, Operation, shown_name};
 use crate::catalog::CatalogTool;
 use crate::runtime::Runtime;
 
@@ -17,18 +18,24 @@ impl Runtime {
         &self,
         state: &mut CallState,
         caller: &Caller,
-        request: &CallRequest,
+        operation: &Operation,
         tool: &CatalogTool,
     ) -> Result<(), CallError> {
         let Some(log) = &self.recorder.log else { return Ok(()) };
         let id = log.new_call_id();
-        let opened = log.begin(&state.begin_record(&id, caller, request), durability(tool)).await;
+        let begun = log.begin(&state.begin_record(&id, caller, operation), begin_durability(tool)).await;
         state.id = Some(id);
-        let note = match opened {
-            Ok(open) => {
-                state.open = Some(open);
-                None
-            }
+        let begun = match begun {
+            // Stored before the wait: if the caller disconnects meanwhile, the call is recorded by `open` alone.
+            Ok(open) => state.open.insert(open).acknowledged().await,
+            Err(error) => Err(error),
+        };
+        if begun.is_err() {
+            // If the begin record is in the log all the same, the open call writes its end.
+            state.open.take_if(|open| !open.is_recorded());
+        }
+        let note = match begun {
+            Ok(()) => None,
             // The log writes both records when the disk has space again.
             Err(error) if tool.contract.idempotent && log.allows_unrecorded(&error) => {
                 Some("later: the disk is full".to_owned())
@@ -44,10 +51,10 @@ impl Runtime {
         &self,
         begin: &audit::CallBegin<'_>,
         end: &audit::CallEnd<'_>,
-        request: &CallRequest,
+        operation: &Operation,
     ) {
         let Some(spans) = &self.recorder.spans else { return };
-        let (parent, server_span) = (request.trace.parent_span_id(), request.trace.span_id());
+        let (parent, server_span) = (operation.trace.parent_span_id(), operation.trace.span_id());
         spans.send(begin, end, SpanContext { parent, server_span, ended: SystemTime::now() });
     }
 
@@ -56,7 +63,7 @@ impl Runtime {
         &self,
         mut state: CallState,
         caller: &Caller,
-        request: &CallRequest,
+        operation: &Operation,
         outcome: &CallOutcome,
         took: Duration,
     ) {
@@ -73,7 +80,7 @@ impl Runtime {
             },
             error: result.error.as_ref().map(Into::into),
             attempts: state.attempts,
-            cached: result.metadata.cached,
+            cached: state.cached.is_some(),
             took,
             stages: &stages,
             // The full output, even if the caller gets a preview.
@@ -86,19 +93,18 @@ impl Runtime {
             self.recorder
                 .log
                 .as_ref()
-                .map_or_else(|| request.trace.trace_id().to_owned(), audit::ExecutionLog::new_call_id)
+                .map_or_else(|| operation.trace.trace_id().to_owned(), audit::ExecutionLog::new_call_id)
         };
         let id = state.id.take().unwrap_or_else(new);
-        let secret = self.hidden_tool_secrets(&state, request);
-        let mut begin = state.begin_record(&id, caller, request);
+        let secret = self.hidden_tool_secrets(&state, operation);
+        let mut begin = state.begin_record(&id, caller, operation);
         begin.secret = begin.secret.or(secret.as_ref());
-        self.export_span(&begin, &end, request);
+        self.export_span(&begin, &end, operation);
         let Some(log) = &self.recorder.log else { return };
         let written = match open {
-            Some(open) => {
-                let durability = state.tool.as_deref().map_or(audit::Durability::Written, durability);
-                open.end(&end, durability).await
-            }
+            // Waits for no sync: the begin record proves that the call was sent. If a power failure destroys the end,
+            // the call has no end, so its outcome is unknown.
+            Some(open) => open.end(&end, audit::Durability::Written).await,
             None => log.record(&begin, &end, audit::Durability::Written).await,
         };
         if let Err(error) = written {
@@ -110,10 +116,11 @@ impl Runtime {
     pub(super) fn hidden_tool_secrets(
         &self,
         state: &CallState,
-        request: &CallRequest,
+        operation: &Operation,
     ) -> Option<audit::SecretFields> {
         let catalog = self.catalog();
-        let tool = if state.tool.is_none() { catalog.resolve(&request.name) } else { None };
+        let is_tool = operation.kind() == OperationKind::Tool;
+        let tool = if state.tool.is_none() && is_tool { catalog.resolve(operation.name()) } else { None };
         tool.map(|tool| tool.secret_arguments())
     }
 
@@ -141,23 +148,25 @@ impl CallState {
         &'a self,
         id: &'a str,
         caller: &'a Caller,
-        request: &'a CallRequest,
+        operation: &'a Operation,
     ) -> audit::CallBegin<'a> {
-        let tool = self.tool.as_deref();
+        let tool = self.tool.as_deref().or(self.hidden_tool.as_deref());
         audit::CallBegin {
             call: id,
             caller: caller.id.as_str(),
-            tool: tool.map_or(request.name.as_str(), |tool| tool.name.as_str()),
-            correlation: request.trace.correlation_id(),
-            correlation_from_client: request.trace.is_from_client(),
-            trace: request.trace.trace_id(),
-            session: request.origin.session.as_deref(),
+            operation: operation.kind(),
+            tool: tool.map_or_else(|| shown_name(operation.name()), |tool| tool.name.as_str()),
+            correlation: operation.trace.correlation_id(),
+            correlation_from_client: operation.trace.is_from_client(),
+            trace: operation.trace.trace_id(),
+            session: operation.origin.session_id(),
             server: tool.and_then(|tool| tool.server.as_ref()).map(toolgate_types::ServerName::as_str),
             definition: tool.and_then(|tool| tool.hash.as_deref()),
             decision: self.decision,
             rules: &self.rules,
             asked: self.approved_by.as_deref(),
-            arguments: request.arguments.raw(),
+            tainted: self.tainted,
+            arguments: operation.arguments.raw(),
             secret: tool.map(|tool| &tool.compiled().secret.0),
         }
     }
@@ -168,7 +177,12 @@ fn stage_time(step: &CallStep) -> audit::StageTime<'_> {
     audit::StageTime { stage: step.stage, micros, note: step.note.as_deref() }
 }
 
-/// Calls that must not be repeated are synced to disk, so that the record survives a crash of the machine.
-fn durability(tool: &CatalogTool) -> audit::Durability {
-    if tool.contract.idempotent { audit::Durability::Written } else { audit::Durability::Synced }
+/// Durability of the begin record. The call is sent once the record has it. The record of a call that must not be
+/// repeated has to survive a power failure. A call that only reads leaves nothing behind that would need proof.
+fn begin_durability(tool: &CatalogTool) -> audit::Durability {
+    if tool.contract.idempotent || tool.declared_read_only {
+        audit::Durability::Written
+    } else {
+        audit::Durability::Synced
+    }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use futures_util::poll;
 use serde_json::json;
 
+use toolgate_upstream::RawJson;
+
 use super::*;
 
 fn question(caller: &str, choices: &[&str], schema: Option<Json>) -> Arc<Question> {
@@ -61,13 +63,13 @@ async fn accepts_only_the_first_valid_answer() {
     assert!(queue.list(Some(QuestionKind::Approval)).is_empty());
     let answer = |value: Json, who: Option<&str>| {
         let who = who.map(|who| who.parse().unwrap());
-        queue.answer(&id, QuestionKind::HumanInput, reply(value), who.as_ref())
+        queue.answer(&id, QuestionKind::HumanInput, reply(value), |asking| who.as_ref() == Some(asking))
     };
     assert!(matches!(answer(json!("green"), None), Err(AnswerError::InvalidAnswer(_))));
     assert!(matches!(answer(json!(["red"]), None), Err(AnswerError::InvalidAnswer(_))));
     assert_eq!(answer(json!("red"), Some("bob")), Err(AnswerError::OwnQuestion));
     assert_eq!(
-        queue.answer(&id, QuestionKind::Approval, reply(json!(true)), None),
+        queue.answer(&id, QuestionKind::Approval, reply(json!(true)), |_| false),
         Err(AnswerError::NotOpen(id.clone())),
         "the kind of the question must match"
     );
@@ -86,7 +88,7 @@ async fn withdraws_the_question_of_a_dropped_call() {
     drop(pending);
     assert!(queue.list(None).is_empty());
     assert_eq!(
-        queue.answer(&id, QuestionKind::HumanInput, reply(json!("x")), None),
+        queue.answer(&id, QuestionKind::HumanInput, reply(json!("x")), |_| false),
         Err(AnswerError::NotOpen(id.clone()))
     );
     assert_eq!(queue.ask_until(question("bob", &[], None), None, soon()).await, Err(NoAnswer::TimedOut));
@@ -159,11 +161,15 @@ async fn checks_answers_against_the_schema() {
 
 #[tokio::test(start_paused = true)]
 async fn the_queue_is_a_responder_itself() {
-    let approval = |arguments: String| {
+    let approval = |arguments: &Json| {
         let (text, caller, tool) = ("Sure?".to_owned(), "bob".parse().unwrap(), "t".to_owned());
+        let arguments = ShownArguments::new(&RawJson::from_value(arguments)).unwrap();
         Arc::new(Question::Approval(ApprovalQuestion { text, arguments, caller, tool, session: None }))
     };
-    let login = || Arc::new(Question::Login { server: "s".to_owned(), url: "https://a".to_owned() });
+    let login = || {
+        let url = "https://a".parse().unwrap();
+        Arc::new(Question::Login(LoginPage { server: "s".to_owned(), url, other_host: None }))
+    };
     let remote = queue();
     let can_ask = |queue: &QuestionQueue| {
         [QuestionKind::Approval, QuestionKind::HumanInput, QuestionKind::Elicitation, QuestionKind::Login]
@@ -171,17 +177,20 @@ async fn the_queue_is_a_responder_itself() {
     };
     assert_eq!(can_ask(&remote), [true, true, false, false]);
     assert_eq!(remote.ask(login()).await, Err(NoAnswer::NoResponder));
-    let mut pending = remote.ask(approval("x".repeat(MAX_ARGUMENT_BYTES + 3)));
+    let mut pending = remote.ask(approval(&json!({ "x": 7 })));
     assert!(poll!(&mut pending).is_pending());
     let open = remote.list(Some(QuestionKind::Approval)).remove(0);
-    assert!(open.details.arguments.as_ref().unwrap().ends_with("x… and 3 bytes more"));
-    let invalid = remote.answer(&open.details.id, QuestionKind::Approval, reply(json!("yes")), None);
+    assert_eq!(
+        (open.details.arguments.as_deref(), open.details.arguments_bytes),
+        (Some(r#"{"x":7}"#), Some(7))
+    );
+    let invalid = remote.answer(&open.details.id, QuestionKind::Approval, reply(json!("yes")), |_| false);
     assert!(matches!(invalid, Err(AnswerError::InvalidAnswer(_))));
-    remote.answer(&open.details.id, QuestionKind::Approval, reply(json!(false)), None).unwrap();
+    remote.answer(&open.details.id, QuestionKind::Approval, reply(json!(false)), |_| false).unwrap();
     assert_eq!(pending.await, Ok(reply(json!(false))));
-    assert_eq!(remote.ask(approval("{}".to_owned())).await, Err(NoAnswer::TimedOut));
+    assert_eq!(remote.ask(approval(&json!({}))).await, Err(NoAnswer::TimedOut));
     let local = QuestionQueue::new(HumanDuration::from_secs(60), false, vec![Arc::new(After(1, None))]);
     assert_eq!(can_ask(&local), [false, true, false, false]);
-    assert_eq!(local.ask(approval("{}".to_owned())).await, Err(NoAnswer::NoResponder));
+    assert_eq!(local.ask(approval(&json!({}))).await, Err(NoAnswer::NoResponder));
     assert!(local.list(None).is_empty());
 }

@@ -1,24 +1,27 @@
-//! Access to tools: callers, policy, profiles, tainted sessions, and the person who approves calls.
+//! Access to tools: callers, policy, profiles, taint, and approvals by a person.
 //!
 //! Invariant: only the profiles can be replaced while calls run.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::time::Instant;
 use toolgate_policy::Policy;
-use toolgate_types::{Caller, CallerId, Profiles};
+use toolgate_types::{Caller, CallerId, Profile, Profiles};
 use toolgate_upstream::Responder;
 
 use super::Runtime;
 use crate::catalog::CatalogTool;
-use crate::tool_stats::TaintedSessions;
+use crate::operation::SessionId;
+use crate::taint::TaintTracker;
 
 /// Everything that decides if a caller may use a tool.
 pub(crate) struct AccessControl {
     pub(super) callers: Vec<Caller>,
     pub(crate) policy: Policy,
     profiles: ArcSwap<Profiles>,
-    pub(crate) tainted_sessions: TaintedSessions,
+    pub(crate) taint: TaintTracker,
     pub(crate) responder: Arc<dyn Responder>,
 }
 
@@ -28,17 +31,23 @@ impl AccessControl {
         policy: Policy,
         profiles: Arc<Profiles>,
         responder: Arc<dyn Responder>,
+        taint_window: Duration,
     ) -> Self {
         let profiles = ArcSwap::new(profiles);
-        Self { callers, policy, profiles, tainted_sessions: TaintedSessions::default(), responder }
+        Self { callers, policy, profiles, taint: TaintTracker::new(taint_window), responder }
     }
 
     /// Returns true if the tool is in a profile of the caller. A caller that is bound to profiles has only their tools,
     /// whatever front end it uses.
     pub(crate) fn is_in_profiles(&self, caller: &Caller, tool: &CatalogTool) -> bool {
+        self.is_in_some_profile(caller, |profile| tool.is_in_profile(profile))
+    }
+
+    /// Returns true if the caller is bound to no profile, or `includes` holds for a profile it is bound to.
+    pub(crate) fn is_in_some_profile(&self, caller: &Caller, includes: impl Fn(&Profile) -> bool) -> bool {
         match self.profiles.load().bound_profiles(&caller.id) {
             None => true,
-            Some(mut profiles) => profiles.any(|profile| tool.is_in_profile(profile)),
+            Some(mut profiles) => profiles.any(|profile| includes(profile)),
         }
     }
 }
@@ -62,12 +71,12 @@ impl Runtime {
     }
 
     /// Returns true if untrusted content has reached the session. Policies see this as `context.tainted`.
-    pub fn is_tainted(&self, caller: &CallerId, session: &str) -> bool {
-        self.access.tainted_sessions.contains(caller, Some(session))
+    pub fn is_tainted(&self, caller: &CallerId, session: &SessionId) -> bool {
+        self.access.taint.contains(caller, Some(session), Instant::now())
     }
 
-    /// Marks a session as tainted by something other than a call of this process.
-    pub fn taint(&self, caller: &CallerId, session: &str) {
-        self.access.tainted_sessions.insert(caller, Some(session));
+    /// Marks a session as tainted by something other than an operation of this process.
+    pub fn taint(&self, caller: &CallerId, session: &SessionId) {
+        self.access.taint.insert(caller, Some(session), Instant::now());
     }
 }

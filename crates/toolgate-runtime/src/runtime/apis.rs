@@ -3,8 +3,10 @@
 //! Invariant: an API whose document cannot be loaded has no tools, and affects no other API or server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::timeout;
 use toolgate_types::ApiSpec;
 use toolgate_upstream::openapi::HttpApi;
 
@@ -12,13 +14,27 @@ use super::{Runtime, ServerStatus};
 use crate::catalog::{Catalog, CatalogTool, ToolState};
 
 impl Runtime {
-    /// Loads the documents of all APIs concurrently. Calls `report` for each.
-    pub(super) async fn load_apis(&self, apis: &[Arc<HttpApi>], report: &impl Fn(&ServerStatus)) {
+    /// Loads the documents of all APIs concurrently. Calls `report` for each. Documents that take longer than `grace` are
+    /// left to [`Runtime::watch_servers`].
+    pub(super) async fn load_apis(
+        &self,
+        apis: &[Arc<HttpApi>],
+        grace: Duration,
+        report: &impl Fn(&ServerStatus),
+    ) {
         let load = async |api: &Arc<HttpApi>| {
-            read(api).await;
+            if timeout(grace, read(api)).await.is_err() {
+                self.sources.late_apis.lock().push(Arc::clone(api));
+            }
             report(&api_status(api, &self.catalog.load()));
         };
         join_all(apis.iter().map(load)).await;
+    }
+
+    /// Loads the documents that took too long at startup.
+    pub(super) async fn load_late_apis(&self) {
+        let late = std::mem::take(&mut *self.sources.late_apis.lock());
+        join_all(late.iter().map(|api| self.reload_api(api))).await;
     }
 
     /// Reuses the APIs whose configuration is unchanged and loads the others.

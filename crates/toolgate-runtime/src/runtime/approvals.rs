@@ -1,5 +1,6 @@
 //! Approval of servers and of their tool definitions.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use toolgate_types::ServerName;
@@ -7,7 +8,7 @@ use toolgate_upstream::offer::canonical_definition;
 
 use super::Runtime;
 use crate::catalog::{CatalogTool, QuarantineCause, ToolState};
-use crate::pins::{LockError, Pin};
+use crate::pins::{LockError, Pin, PinnedDefinition};
 
 /// A definition that needs a person's approval.
 #[derive(Debug, Clone)]
@@ -33,7 +34,7 @@ impl Runtime {
         let pending = |tool: &Arc<CatalogTool>| {
             let new_definition = canonical_definition(tool.definition.as_ref()?);
             let old_definition =
-                pins.get(tool.server.as_ref()?, &tool.original).map(|pin| pin.definition.clone());
+                pins.get(tool.server.as_ref()?, &tool.original).map(|pin| pin.definition.to_value());
             Some(PendingApproval { tool: Arc::clone(tool), old_definition, new_definition })
         };
         self.catalog.load().tools().filter(is_pending).filter_map(pending).collect()
@@ -52,12 +53,20 @@ impl Runtime {
     pub async fn approve(&self, server: &ServerName, approved: &[PendingApproval]) -> Result<(), LockError> {
         let pin = |pending: &PendingApproval| {
             let hash = pending.tool.hash.clone()?;
-            Some((pending.tool.original.clone(), Pin { hash, definition: pending.new_definition.clone() }))
+            Some((
+                pending.tool.original.clone(),
+                Pin { hash, definition: PinnedDefinition::new(&pending.new_definition) },
+            ))
         };
         let tools: Vec<_> = approved.iter().filter_map(pin).collect();
-        self.pins.get().approve(server, tools.clone());
+        let offered: HashSet<String> = {
+            let catalog = self.catalog.load();
+            let of_server = catalog.tools().filter(|tool| tool.server.as_ref() == Some(server));
+            of_server.map(|tool| tool.original.clone()).collect()
+        };
+        self.pins.get().approve(server, tools.clone(), &offered);
         let name = server.clone();
-        self.pins.update_file(move |pins| pins.approve(&name, tools)).await?;
+        self.pins.update_file(move |pins| pins.approve(&name, tools, &offered)).await?;
         self.rebuild_while_running().await;
         Ok(())
     }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::Runtime;
 use crate::catalog::Catalog;
-use crate::search::SearchIndex;
+use crate::search::LiveIndex;
 
 /// The catalog that calls use.
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub(crate) struct LiveCatalog {
     current: ArcSwap<Catalog>,
     /// Incremented when the catalog or the state of a server changes.
     version: watch::Sender<u64>,
-    pub(crate) search_index: SearchIndex,
+    pub(crate) search_index: LiveIndex<Catalog>,
 }
 
 impl LiveCatalog {

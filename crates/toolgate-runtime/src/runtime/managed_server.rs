@@ -7,12 +7,21 @@ use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use toolgate_types::ServerSpec;
+use toolgate_upstream::connect::ConnectionLimits;
 use toolgate_upstream::offer::{OfferKinds, ServerOffer, discover};
-use toolgate_upstream::{Server, ServerState};
+use toolgate_upstream::{RequestError, Server, ServerState, ServerUnavailable};
 
-use super::ServerRequestError;
 use super::sources::ServerOptions;
 use crate::catalog::{Catalog, CatalogTool, ToolState};
+
+/// Reasons why the lists of a server cannot be requested.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RefreshError {
+    #[error(transparent)]
+    Unavailable(#[from] ServerUnavailable),
+    #[error("MCP server `{server}`: {why}")]
+    Request { server: String, why: RequestError },
+}
 
 /// A server with its offer, once that is known.
 pub(super) struct ManagedServer {
@@ -22,8 +31,24 @@ pub(super) struct ManagedServer {
     pub(super) is_listed: watch::Sender<bool>,
     /// Notified when a caller waits for a refresh, to skip the backoff.
     pub(super) refresh_now: Notify,
-    /// Held during a refresh.
+    /// Held during a refresh of the tools.
     pub(super) refreshing: tokio::sync::Mutex<()>,
+    /// Held while the offer is updated.
+    updating: parking_lot::Mutex<()>,
+}
+
+/// Marks kinds as stale again when dropped.
+struct StaleGuard<'a> {
+    server: &'a Server,
+    kinds: OfferKinds,
+}
+
+impl Drop for StaleGuard<'_> {
+    fn drop(&mut self) {
+        if !self.kinds.is_empty() {
+            self.server.mark_stale(self.kinds);
+        }
+    }
 }
 
 /// A server in listings.
@@ -54,39 +79,52 @@ pub struct ServerStatus {
 
 impl ManagedServer {
     pub(super) fn new(spec: ServerSpec, options: &ServerOptions) -> Self {
-        let ServerOptions { message_limits, logins, features } = options;
-        let server = Arc::new(Server::new(spec, *message_limits, logins, features.clone()));
+        let ServerOptions { message_limits, max_requests, logins, features } = options;
+        let limits = ConnectionLimits { messages: *message_limits, max_requests: *max_requests };
+        let server = Arc::new(Server::new(spec, limits, logins, features.clone()));
         Self {
             server,
             offer: ArcSwap::from_pointee(None),
             is_listed: watch::Sender::new(false),
             refresh_now: Notify::new(),
             refreshing: tokio::sync::Mutex::default(),
+            updating: parking_lot::Mutex::default(),
         }
     }
 
-    /// Requests the lists that may have changed. Returns those that did.
-    pub(super) async fn refresh(&self, kinds: OfferKinds) -> Result<OfferKinds, ServerRequestError> {
+    /// Requests the lists of these kinds. Returns those that changed. If the lists cannot be requested, or the future is
+    /// dropped before, the kinds stay stale.
+    pub(super) async fn refresh(&self, kinds: OfferKinds) -> Result<OfferKinds, RefreshError> {
         let spec = self.server.spec();
         let kinds = OfferKinds {
             tools: kinds.tools && spec.load_tools,
             prompts: kinds.prompts && spec.load_prompts,
             resources: kinds.resources,
         };
+        let mut guard = StaleGuard { server: &self.server, kinds };
         let connection = self.server.connection().await?;
-        let before = self.offer.load_full();
-        let discovered =
-            discover(&connection, kinds, before.as_ref().as_ref(), spec.request_timeout.get()).await;
-        let mut offer = discovered
-            .map_err(|why| ServerRequestError::Request { server: spec.name.to_string(), why })
-            .inspect_err(|_| self.server.mark_stale(kinds))?;
+        let discovered = discover(&connection, kinds, spec.request_timeout.get()).await;
+        let mut newer =
+            discovered.map_err(|why| RefreshError::Request { server: spec.name.to_string(), why })?;
+        guard.kinds = OfferKinds::default();
         if let Some(allowed) = &spec.prompts {
-            offer.prompts =
-                offer.prompts.iter().filter(|prompt| allowed.contains(&prompt.id)).cloned().collect();
+            newer.prompts =
+                newer.prompts.iter().filter(|prompt| allowed.contains(&prompt.id)).cloned().collect();
         }
-        let changed = before.as_ref().as_ref().map_or(OfferKinds::ALL, |before| offer.changes_since(before));
+        // Lists of other kinds may have been stored meanwhile.
+        let _updating = self.updating.lock();
+        let before = self.offer.load_full();
+        let mut offer = before.as_ref().clone().unwrap_or_default();
+        offer.update(newer, kinds);
+        let changed = before.as_ref().as_ref().map_or(kinds, |before| offer.changes_since(before));
         self.offer.store(Arc::new(Some(offer)));
         Ok(changed)
+    }
+
+    /// Returns true if its tools may still come: it is connecting, or has not listed them yet.
+    pub(super) fn is_awaited(&self) -> bool {
+        !*self.is_listed.borrow()
+            && matches!(self.server.state(), ServerState::Connecting | ServerState::Ready(_))
     }
 
     /// Status for listings, with the number of tools that the catalog quarantines.

@@ -11,6 +11,9 @@ use toolgate_audit::{ExecutionLog, LogEvent, Metrics};
 use super::Runtime;
 use crate::catalog::DefinitionChange;
 
+/// Changes that are known to be recorded.
+const MAX_KNOWN_CHANGES: usize = 10_000;
+
 /// Everything that a call is recorded in.
 pub(crate) struct CallRecorder {
     pub(crate) log: Option<ExecutionLog>,
@@ -30,6 +33,10 @@ impl CallRecorder {
         let Some(log) = &self.log else { return };
         let mut recorded = self.changes.lock();
         for change in changes {
+            // A server can change its definitions without end. After this many, some may be recorded twice.
+            if recorded.len() >= MAX_KNOWN_CHANGES {
+                recorded.clear();
+            }
             if !recorded.insert(change.clone()) {
                 continue;
             }

@@ -1,21 +1,25 @@
 //! Keeps the catalog current: refreshes lists that servers report as changed, and reloads the pins.
 //!
-//! Change notifications are debounced per server: at most one refresh per second, with exponential backoff while the
-//! refreshes find nothing new. Invariants: the last change is never lost, and a flood of notifications from one server
-//! delays no other.
+//! Change notifications are debounced per server and kind: at most one refresh per second, with exponential backoff while
+//! the refreshes find nothing new. A pause of the notifications ends the backoff. Invariants: the last change is never
+//! lost and is refreshed within seconds after a burst, and a flood of notifications from one server, or a list that it
+//! does not answer, delays no other.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::join;
+use futures_util::future::join3;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep_until};
+use toolgate_upstream::offer::OfferKinds;
 use toolgate_upstream::{ServerState, with_jitter};
 
 use super::{ManagedServer, Runtime};
 
+/// A pause this long ends a burst of notifications.
+const QUIET_PERIOD: Duration = Duration::from_secs(2);
 /// Bounds of the interval between two refreshes of one server.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
@@ -24,7 +28,7 @@ impl Runtime {
     /// Watches servers and pins until dropped. Without it, the catalog stays as it was discovered.
     pub async fn watch_servers(&self) -> Infallible {
         let pins = self.pins.watch(async || self.rebuild_while_running().await);
-        let (never, ()) = join(self.watch_all(), pins).await;
+        let (never, (), ()) = join3(self.watch_all(), pins, self.load_late_apis()).await;
         never
     }
 
@@ -60,7 +64,12 @@ impl Runtime {
                 // Connects servers that were added at run time. A failure shows in the server's state.
                 let _ = managed.server.connection().await;
             }
-            self.refresh_when_stale(&managed, added_at_run_time).await
+            // Each kind on its own: a list that the server does not answer delays no other.
+            tokio::join!(
+                self.refresh_when_stale(&managed, OfferKinds::TOOLS, added_at_run_time),
+                self.refresh_when_stale(&managed, OfferKinds::PROMPTS, added_at_run_time),
+                self.refresh_when_stale(&managed, OfferKinds::RESOURCES, added_at_run_time),
+            );
         };
         tokio::select! {
             // All of them end when the server is stopped.
@@ -78,27 +87,29 @@ impl Runtime {
         }
     }
 
-    async fn refresh_when_stale(&self, managed: &ManagedServer, added_at_run_time: bool) {
+    async fn refresh_when_stale(&self, managed: &ManagedServer, kinds: OfferKinds, added_at_run_time: bool) {
         let mut skip_delay = added_at_run_time;
         // A random start, so that servers watched since the same moment are not refreshed at the same moment.
         let mut last = Instant::now() - MIN_INTERVAL.mul_f64(fastrand::f64());
-        let mut backoff = RefreshBackoff::default();
+        let (mut backoff, mut failed) = (RefreshBackoff::default(), false);
         loop {
-            managed.server.wait_stale().await;
+            managed.server.wait_stale(kinds).await;
             // A server that is down is refreshed after it reconnects; refreshing must not reconnect it.
             let _ =
                 managed.server.watch_state().wait_for(|state| matches!(state, ServerState::Ready(_))).await;
             // Callers wait for the tools of a new server, so its first refresh is not delayed.
             if !std::mem::take(&mut skip_delay) {
+                let latest = last + backoff.wait_with_jitter(last.elapsed());
                 tokio::select! {
-                    () = sleep_until(last + backoff.wait_with_jitter(last.elapsed())) => {}
-                    () = managed.refresh_now.notified() => {}
+                    () = wait_for_quiet(managed, last + MIN_INTERVAL, latest, failed) => {}
+                    () = managed.refresh_now.notified(), if kinds.tools => {}
                 }
             }
-            let _refreshing = managed.refreshing.lock().await;
+            let refreshing = if kinds.tools { Some(managed.refreshing.lock().await) } else { None };
             last = Instant::now();
-            let reported = managed.server.take_stale();
+            let reported = managed.server.take_stale(kinds);
             let outcome = managed.refresh(reported).await;
+            failed = outcome.is_err();
             backoff.record(outcome.as_ref().is_ok_and(|changed| !changed.is_empty()));
             match outcome {
                 Ok(changed) => {
@@ -108,11 +119,28 @@ impl Runtime {
                     if changed.prompts || changed.resources {
                         self.catalog.mark_changed();
                     }
-                    managed.is_listed.send_replace(true);
+                    if kinds.tools {
+                        managed.is_listed.send_replace(true);
+                    }
                     let _ = self.sources.list_changes.send(reported);
                 }
                 Err(error) => tracing::warn!("a changed list could not be refreshed: {error}"),
             }
+            drop(refreshing);
+        }
+    }
+}
+
+/// Waits until the notifications of a server pause, so that the last change of a burst is refreshed soon after it. Waits
+/// at least until `earliest` and at most until `latest`. After a failed refresh only a new notification can end the
+/// wait early.
+async fn wait_for_quiet(managed: &ManagedServer, earliest: Instant, latest: Instant, failed: bool) {
+    let mut notifications = managed.server.watch_stale();
+    let mut quiet = if failed { latest } else { Instant::now() + QUIET_PERIOD };
+    loop {
+        tokio::select! {
+            () = sleep_until(quiet.max(earliest).min(latest)) => return,
+            Ok(()) = notifications.changed() => quiet = Instant::now() + QUIET_PERIOD,
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::results::ResultStore;
 pub struct RuntimeSetup {
     pub builtins: Vec<BuiltinTool>,
     /// Tools defined in this project.
-    pub own: Vec<ToolDefinition>,
+    pub own: Vec<Arc<ToolDefinition>>,
     /// The operator's settings for individual tools.
     pub settings: Vec<ToolSettings>,
     pub servers: Vec<ServerSpec>,

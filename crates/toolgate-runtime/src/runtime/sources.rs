@@ -26,6 +26,8 @@ const NOTIFICATION_BACKLOG: usize = 256;
 /// Options of the connections to all servers.
 pub(super) struct ServerOptions {
     pub(super) message_limits: WireLimits,
+    /// Concurrent requests to one server over HTTP.
+    pub(super) max_requests: usize,
     pub(super) logins: LoginOptions,
     pub(super) features: ClientFeatures,
 }
@@ -40,6 +42,8 @@ pub(crate) struct ToolSources {
     stopping: tokio::sync::Mutex<JoinSet<()>>,
     options: ServerOptions,
     read_document: TextParser,
+    /// APIs whose document took too long at startup.
+    pub(super) late_apis: parking_lot::Mutex<Vec<Arc<HttpApi>>>,
     /// Updates of subscribed resources. `None` if updates were missed.
     pub(super) updates: broadcast::Sender<(ServerName, Option<RawJson>)>,
     /// Lists that servers reported as changed, sent after they were refreshed.
@@ -55,6 +59,7 @@ impl ToolSources {
             stopping: tokio::sync::Mutex::default(),
             options,
             read_document,
+            late_apis: parking_lot::Mutex::default(),
             updates: broadcast::Sender::new(NOTIFICATION_BACKLOG),
             list_changes: broadcast::Sender::new(NOTIFICATION_BACKLOG),
         }
@@ -122,9 +127,9 @@ impl ToolSources {
             if !matches!(managed.server.state(), ServerState::Ready(_)) {
                 return;
             }
-            if managed.server.has_stale() {
+            if managed.server.watch_stale().borrow().tools {
                 managed.refresh_now.notify_one();
-                managed.server.wait_until_taken().await;
+                managed.server.wait_until_tools_taken().await;
             }
             // A running refresh holds this lock.
             drop(managed.refreshing.lock().await);

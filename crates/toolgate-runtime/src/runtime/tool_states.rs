@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use toolgate_audit::{Metrics, ToolHistory, ToolTotals};
+use toolgate_policy::TargetKind;
 use toolgate_types::{ServerName, ToolLimits};
 
 use super::Runtime;
@@ -46,19 +47,24 @@ impl ToolStates {
     }
 
     fn find_or_create(&self, tool: &CatalogTool, metrics: &Metrics) -> Arc<SharedToolState> {
-        let key = (tool.server.clone(), tool.original.clone(), tool.limits, tool.rate_limit);
+        let name = tool.state_name();
+        let original = match tool.target_kind() {
+            TargetKind::Tool => tool.original.clone(),
+            TargetKind::Resource | TargetKind::Prompt => name.clone().into_owned(),
+        };
+        let key = (tool.server.clone(), original, tool.limits, tool.rate_limit);
         let create = || {
             let ToolLimits { max_instances, parallel_capable, .. } = tool.limits;
             // A script runs one call at a time unless it allows more; a server handles calls in parallel.
             let parallel = parallel_capable.unwrap_or(tool.server.is_some());
             let instances =
                 if parallel { max_instances.unwrap_or(DEFAULT_INSTANCES) } else { NonZeroU32::MIN };
-            let totals = self.history.get(&tool.name);
+            let totals = self.history.get(&*name);
             Arc::new(SharedToolState {
                 slots: ToolSlots::new(instances, &self.slots),
                 rate_limit: tool.rate_limit.map(RateLimit::new),
                 stats: totals.map_or_else(ToolStats::default, |totals| ToolStats::from_record(*totals)),
-                metrics: metrics.tool(&tool.name),
+                metrics: metrics.tool(&name),
             })
         };
         Arc::clone(self.states.lock().entry(key).or_insert_with(create))

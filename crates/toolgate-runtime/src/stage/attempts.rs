@@ -13,7 +13,9 @@ use toolgate_upstream::builtin::BuiltinError;
 use toolgate_upstream::invoke::InvokeError;
 use toolgate_upstream::openapi::{ApiError, SendError};
 use toolgate_upstream::script::ScriptError;
-use toolgate_upstream::{Forwarded, LinkError, RequestError};
+use toolgate_upstream::{
+    Forwarded, LinkError, OutageKind, RequestError, RpcError, ServerUnavailable, with_jitter,
+};
 
 use super::content::quote;
 
@@ -28,12 +30,19 @@ fn was_not_sent(failure: &InvokeError) -> bool {
         failure,
         InvokeError::Unavailable(_)
             | InvokeError::Script(ScriptError::Unusable { .. })
-            | InvokeError::Request(RequestError::Link(LinkError::Unreachable(_)))
+            | InvokeError::Request(RequestError::Link(
+                LinkError::Unreachable(_)
+                    | LinkError::Blocked { .. }
+                    | LinkError::SessionLost { .. }
+                    | LinkError::LoginRequired(_)
+                    | LinkError::LoginFailed(_)
+                    | LinkError::Status { status: 401 | 403 | 404 | 429, .. }
+            ))
             | InvokeError::Api(
                 ApiError::Encode(_)
                     | ApiError::Header(_)
                     | ApiError::Send(SendError::Blocked(_) | SendError::Unreachable(_))
-                    | ApiError::Status { status: 429, .. }
+                    | ApiError::Status { status: 401 | 403 | 429, .. }
             )
     )
 }
@@ -53,11 +62,17 @@ fn is_retryable(failure: &InvokeError) -> bool {
             matches!(status, 502..=504) && retry_after.is_none()
         }
         InvokeError::Api(_) => false,
-        InvokeError::Request(RequestError::Link(LinkError::Status { status, .. })) => *status >= 500,
+        InvokeError::Request(RequestError::Link(LinkError::Status { status, retry_after, .. })) => {
+            *status >= 500 && retry_after.is_none()
+        }
         InvokeError::Request(RequestError::Link(error)) => {
             matches!(
                 error,
-                LinkError::Unreachable(_) | LinkError::Io(_) | LinkError::Closed | LinkError::IdleTimeout
+                LinkError::Unreachable(_)
+                    | LinkError::SessionLost { .. }
+                    | LinkError::Io(_)
+                    | LinkError::Closed
+                    | LinkError::IdleTimeout
             )
         }
         InvokeError::Request(_) => false,
@@ -104,7 +119,7 @@ pub(crate) async fn with_retries<T, F: Future<Output = Result<T, InvokeError>>>(
                 return Err(AttemptError::Failed(failure));
             }
             tracing::debug!(%failure, tried, "retrying");
-            sleep(BASE_BACKOFF.mul_f64(f64::from(1 << (tried - 1)) * (0.5 + fastrand::f64()))).await;
+            sleep(with_jitter(BASE_BACKOFF * (1 << (tried - 1)))).await;
         }
     };
     let outcome = {
@@ -134,16 +149,10 @@ impl AttemptError {
             }
             Self::Failed(failure) => failure,
         };
-        let not_sent = was_not_sent(&failure);
         match failure {
-            InvokeError::Unavailable(unavailable) => {
-                let mut error = error(ErrorCode::ServiceUnavailable, unavailable.to_string());
-                error.hint = unavailable.hint.as_deref().map(str::to_owned);
-                error.retry_after = Some(Duration::from_secs(1));
-                error
-            }
+            InvokeError::Unavailable(unavailable) => unavailable_call_error(&unavailable),
             InvokeError::Builtin(BuiltinError { code, message, hint, retry_after }) => {
-                let mut error = error(code, message).with_outcome(ExecutionState::Finished);
+                let mut error = error(code, message).with_outcome(builtin_outcome(code));
                 (error.hint, error.retry_after) = (hint, retry_after);
                 error
             }
@@ -153,24 +162,90 @@ impl AttemptError {
                 error(ErrorCode::ProviderFailure, format!("{upstream_name} ended before it answered: {how}"))
                     .with_outcome(ExecutionState::Unknown)
             }
-            InvokeError::Request(why) => {
-                let (code, outcome) = match &why {
-                    // The server has processed the request and rejected it.
-                    RequestError::Rpc(error) if error.code == INVALID_PARAMS => {
-                        (ErrorCode::InvalidArguments, ExecutionState::Finished)
-                    }
-                    RequestError::Rpc(_) => (ErrorCode::ProviderFailure, ExecutionState::Finished),
-                    RequestError::Link(LinkError::TooLarge(_)) => {
-                        (ErrorCode::OutputTooLarge, ExecutionState::Unknown)
-                    }
-                    // The server answered, but not with a valid result.
-                    RequestError::InvalidResponse(_) => (ErrorCode::InvalidOutput, ExecutionState::Finished),
-                    _ if not_sent => (ErrorCode::ServiceUnavailable, ExecutionState::NotStarted),
-                    _ => (ErrorCode::ProviderFailure, ExecutionState::Unknown),
-                };
-                error(code, format!("{upstream_name}: {}", quote(&why.to_string()))).with_outcome(outcome)
-            }
+            InvokeError::Request(why) => request_call_error(&why, upstream_name),
         }
+    }
+}
+
+fn unavailable_call_error(unavailable: &ServerUnavailable) -> CallError {
+    let (code, retry_after) = match unavailable.kind {
+        OutageKind::Unreachable => (ErrorCode::ServiceUnavailable, Some(Duration::from_secs(1))),
+        OutageKind::Unauthorized => (ErrorCode::Unauthorized, None),
+        OutageKind::RateLimited(wait) => (ErrorCode::RateLimited, wait),
+    };
+    let mut error = CallError::new(code, Stage::Invoke, unavailable.to_string());
+    error.hint = unavailable.hint.as_deref().map(str::to_owned);
+    error.retry_after = retry_after;
+    error
+}
+
+/// The outcome of a failed built-in tool. Built-in tools report the first group before they do anything.
+fn builtin_outcome(code: ErrorCode) -> ExecutionState {
+    match code {
+        ErrorCode::InvalidArguments
+        | ErrorCode::Unauthorized
+        | ErrorCode::RateLimited
+        | ErrorCode::Overloaded
+        | ErrorCode::ServiceUnavailable
+        | ErrorCode::StorageUnavailable => ExecutionState::NotStarted,
+        ErrorCode::Timeout => ExecutionState::Unknown,
+        _ => ExecutionState::Finished,
+    }
+}
+
+fn request_call_error(why: &RequestError, upstream_name: &str) -> CallError {
+    use ExecutionState::{Finished, NotStarted, Unknown};
+    let (code, outcome) = match why {
+        // The server has processed the request and rejected it.
+        RequestError::Rpc(error) if names_unknown_tool(error) => (ErrorCode::ToolNotFound, NotStarted),
+        RequestError::Rpc(error) if error.code == RpcError::INVALID_PARAMS => {
+            (ErrorCode::InvalidArguments, Finished)
+        }
+        RequestError::Rpc(_) => (ErrorCode::ProviderFailure, Finished),
+        RequestError::Link(LinkError::TooLarge(_)) => (ErrorCode::OutputTooLarge, Unknown),
+        RequestError::Link(error) => match (OutageKind::from(error), error) {
+            (OutageKind::Unauthorized, _) => (ErrorCode::Unauthorized, NotStarted),
+            (OutageKind::RateLimited(_), _) => (ErrorCode::RateLimited, NotStarted),
+            // Without a session, 404 means that there is no MCP endpoint, and so no such tool.
+            (_, LinkError::Status { status: 404, .. }) => (ErrorCode::ToolNotFound, NotStarted),
+            (_, LinkError::Blocked { .. }) => (ErrorCode::Unauthorized, NotStarted),
+            (_, LinkError::Unreachable(_) | LinkError::SessionLost { .. }) => {
+                (ErrorCode::ServiceUnavailable, NotStarted)
+            }
+            (_, LinkError::Status { status: 503, .. }) => (ErrorCode::ServiceUnavailable, Unknown),
+            (_, LinkError::Status { status: 400..=499, .. }) => (ErrorCode::ProviderFailure, Finished),
+            _ => (ErrorCode::ProviderFailure, Unknown),
+        },
+        // The server answered, but not with a valid result.
+        RequestError::InvalidResponse(_) => (ErrorCode::InvalidOutput, Finished),
+        RequestError::TimedOut(_) | RequestError::Unanswered(_) | RequestError::Malformed { .. } => {
+            (ErrorCode::ProviderFailure, Unknown)
+        }
+    };
+    let message = format!("{upstream_name}: {}", quote(&why.to_string()));
+    let mut error = CallError::new(code, Stage::Invoke, message).with_outcome(outcome);
+    match why {
+        RequestError::Link(LinkError::Status { status: 401 | 403, .. }) => {
+            error.hint = Some("check `headers` of the server: it rejects the credential".to_owned());
+        }
+        RequestError::Link(LinkError::Status { retry_after, .. }) => error.retry_after = *retry_after,
+        _ => {}
+    }
+    error
+}
+
+/// Returns true if a JSON-RPC error says that the server has no such tool. The protocol uses the code of invalid
+/// arguments for this, so the message has to tell.
+fn names_unknown_tool(error: &RpcError) -> bool {
+    let message = error.message.to_ascii_lowercase();
+    match error.code {
+        RpcError::METHOD_NOT_FOUND => true,
+        RpcError::INVALID_PARAMS => {
+            message.contains("unknown tool")
+                || (message.contains("tool") && message.contains("not found"))
+                || message.contains("no such tool")
+        }
+        _ => false,
     }
 }
 
@@ -185,6 +260,7 @@ fn api_call_error(failure: ApiError, upstream_name: &str) -> CallError {
         ApiError::Send(SendError::Broken(_)) => (ErrorCode::ProviderFailure, ExecutionState::Unknown),
         ApiError::Send(SendError::TooLarge(_)) => (ErrorCode::OutputTooLarge, ExecutionState::Unknown),
         ApiError::Send(SendError::Redirect(_)) => (ErrorCode::ProviderFailure, ExecutionState::Finished),
+        ApiError::Status { status: 401 | 403, .. } => (ErrorCode::Unauthorized, ExecutionState::NotStarted),
         ApiError::Status { status: 429, .. } => (ErrorCode::RateLimited, ExecutionState::NotStarted),
         ApiError::Status { status: 503, .. } => (ErrorCode::ServiceUnavailable, ExecutionState::Unknown),
         ApiError::Status { status: 500.., .. } => (ErrorCode::ToolExecutionError, ExecutionState::Unknown),
@@ -214,7 +290,7 @@ fn api_call_error(failure: ApiError, upstream_name: &str) -> CallError {
 
 fn script_call_error(mut failure: ScriptError) -> CallError {
     let (code, outcome) = match failure {
-        ScriptError::Unusable { .. } => (ErrorCode::ToolExecutionError, ExecutionState::NotStarted),
+        ScriptError::Unusable { .. } => (ErrorCode::ToolUnusable, ExecutionState::NotStarted),
         ScriptError::Failed { .. } => (ErrorCode::ToolExecutionError, ExecutionState::Finished),
         ScriptError::Died(_) => (ErrorCode::ToolExecutionError, ExecutionState::Unknown),
         ScriptError::TooLarge { .. } => (ErrorCode::OutputTooLarge, ExecutionState::Unknown),
@@ -226,9 +302,6 @@ fn script_call_error(mut failure: ScriptError) -> CallError {
         None => error,
     }
 }
-
-/// JSON-RPC error code for invalid arguments.
-const INVALID_PARAMS: i64 = -32602;
 
 #[cfg(test)]
 mod tests {
@@ -261,10 +334,7 @@ mod tests {
             let (message, hint, cause) = ("it is not there".to_owned(), None, None);
             InvokeError::Script(ScriptError::Unusable { message, hint, cause })
         };
-        assert_eq!(
-            tried(true, missing).await,
-            (ErrorCode::ToolExecutionError, ExecutionState::NotStarted, 1)
-        );
+        assert_eq!(tried(true, missing).await, (ErrorCode::ToolUnusable, ExecutionState::NotStarted, 1));
         let unreachable = || link(LinkError::Unreachable("refused".to_owned()));
         assert_eq!(tried(false, unreachable).await, (ServiceUnavailable, ExecutionState::NotStarted, 4));
         let status = |status, seconds: Option<u64>| {

@@ -31,6 +31,8 @@ pub(crate) struct ToolReply {
     pub(crate) ttl: Option<Duration>,
     /// True if this is not a final result: a question to the client, or a running task.
     pub(crate) unfinished: bool,
+    /// True if the content is untrusted although the tool is trusted: a stored result of an untrusted server.
+    pub(crate) untrusted: bool,
 }
 
 /// Prepares a server's text for an error message: removes control characters, redacts secrets, limits the length.
@@ -113,48 +115,13 @@ impl ToolReply {
             (None, None) => (RawJson::from_value(&[(); 0]), false),
         };
         let ttl = ttl_ms.map(Duration::from_millis).or(unfinished.then_some(Duration::ZERO));
-        Ok(Self { data, structured, is_error, ttl, unfinished, raw })
+        Ok(Self { data, structured, is_error, ttl, unfinished, raw, untrusted: false })
     }
 
-    /// Resources that the result embeds or links to.
-    pub(crate) fn related_resources(&self) -> Vec<RelatedResource> {
-        #[derive(Deserialize)]
-        struct Content {
-            #[serde(default)]
-            content: Vec<Block>,
-        }
-        #[derive(Deserialize)]
-        struct Block {
-            #[serde(default)]
-            uri: Option<String>,
-            #[serde(default)]
-            name: Option<String>,
-            #[serde(default)]
-            resource: Option<Embedded>,
-        }
-        #[derive(Deserialize)]
-        struct Embedded {
-            uri: String,
-        }
-        // Most results have no URIs, so the parse is skipped.
-        if !self.raw.as_str().contains("\"uri\"") {
-            return Vec::new();
-        }
-        let content = self.raw.parse::<Content>().map(|content| content.content).unwrap_or_default();
-        let found = content.into_iter().filter_map(|block| match (block.resource, block.uri) {
-            // Embedded resources are more relevant than links.
-            (Some(embedded), _) => Some((embedded.uri.clone(), embedded.uri, Ratio::ONE)),
-            (None, Some(uri)) => Some((uri.clone(), block.name.unwrap_or(uri), Ratio::clamped(0.5))),
-            (None, None) => None,
-        });
-        let related = |(id, label, relevance): (String, String, Ratio)| RelatedResource {
-            kind: "resource".to_owned(),
-            id: sanitize(&id).into_owned(),
-            label: sanitize(&label).into_owned(),
-            relevance,
-            metadata: None,
-        };
-        found.take(MAX_RELATED).map(related).collect()
+    /// The reply to an operation that is not a tool call. It is passed on as it is.
+    pub(crate) fn verbatim(raw: RawJson) -> Self {
+        let data = raw.clone();
+        Self { raw, data, structured: false, is_error: false, ttl: None, unfinished: false, untrusted: false }
     }
 
     /// The first text, usually the error message of a failed tool.
@@ -171,6 +138,47 @@ impl ToolReply {
         }
         self.raw.parse::<Content>().ok()?.content.into_iter().find_map(|block| block.text)
     }
+}
+
+/// Resources that the result embeds or links to.
+pub(crate) fn related_resources(reply: &RawJson) -> Vec<RelatedResource> {
+    #[derive(Deserialize)]
+    struct Content {
+        #[serde(default)]
+        content: Vec<Block>,
+    }
+    #[derive(Deserialize)]
+    struct Block {
+        #[serde(default)]
+        uri: Option<String>,
+        #[serde(default)]
+        name: Option<String>,
+        #[serde(default)]
+        resource: Option<Embedded>,
+    }
+    #[derive(Deserialize)]
+    struct Embedded {
+        uri: String,
+    }
+    // Most results have no URIs, so the parse is skipped.
+    if !reply.contains_short("\"uri\"") {
+        return Vec::new();
+    }
+    let content = reply.parse::<Content>().map(|content| content.content).unwrap_or_default();
+    let found = content.into_iter().filter_map(|block| match (block.resource, block.uri) {
+        // Embedded resources are more relevant than links.
+        (Some(embedded), _) => Some((embedded.uri.clone(), embedded.uri, Ratio::ONE)),
+        (None, Some(uri)) => Some((uri.clone(), block.name.unwrap_or(uri), Ratio::clamped(0.5))),
+        (None, None) => None,
+    });
+    let related = |(id, label, relevance): (String, String, Ratio)| RelatedResource {
+        kind: "resource".to_owned(),
+        id: sanitize(&id).into_owned(),
+        label: sanitize(&label).into_owned(),
+        relevance,
+        metadata: None,
+    };
+    found.take(MAX_RELATED).map(related).collect()
 }
 
 #[test]
@@ -197,7 +205,7 @@ fn lists_related_resources() {
         { "type": "resource", "resource": { "uri": "test://b", "text": "b" } },
         { "type": "text", "text": "c" },
     ] }));
-    let related = ToolReply::convert(raw).unwrap().related_resources();
+    let related = related_resources(&raw);
     let shown: Vec<_> =
         related.iter().map(|one| (one.id.as_str(), one.label.as_str(), one.relevance.get())).collect();
     assert_eq!(shown, [("test://a", "A", 0.5), ("test://b", "test://b", 1.0)]);

@@ -1,7 +1,8 @@
 //! Hints: derives advice for the caller from a finished call. docs/hints.md lists every rule.
 //!
-//! All hints follow from this call and the statistics of the tool. Invariant: no value is made up; without evidence a
-//! field is empty or says so.
+//! All hints follow from this call and the statistics of the tool. They are computed when a front end asks for them:
+//! [`attach`] builds the full set, [`suggested_actions`] only the actions that follow from the call itself. Invariant:
+//! no value is made up; without evidence a field is empty or says so.
 
 use std::time::Duration;
 
@@ -14,12 +15,24 @@ use toolgate_types::hints::{
     ValidityPeriod, Warning, WarningKind,
 };
 use toolgate_types::tool::{Deprecation, FollowUp, RiskLevel, ToolContract};
-use toolgate_types::{CallError, ErrorCode, ExecutionState, Stage};
+use toolgate_types::{CallError, ErrorCode, ExecutionState, Stage, ToolName};
 
 use crate::results::{READ_RESULT, TruncatedResult};
 
+mod brief;
+
+use brief::PreparedStep;
+pub use brief::SuggestedAction;
+pub(crate) use brief::{FollowUps, suggested_actions};
+
+/// Usual next tools that are suggested.
+const MAX_NEXT_TOOLS: usize = 3;
 /// Preferences that are evaluated.
 const MAX_PREFERENCES: usize = 50;
+/// Reasons of suggested actions.
+const REPLACEMENT: &str = "the replacement for this tool";
+const READ_REST: &str = "read the rest of the result";
+const DECLARED_STEP: &str = "declared as a next step of this tool";
 
 /// Origin of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,11 +65,21 @@ pub struct StatsSnapshot {
     pub micros: u64,
 }
 
-/// Tools that callers used next, with counts.
-pub(crate) type NextTools = Vec<(String, u64)>;
+/// Tools that the caller used next.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct NextTools {
+    /// Those used often enough to suggest them, with counts, most frequent first.
+    pub(crate) often: Vec<(String, u64)>,
+    /// Number of times that any tool was used next.
+    pub(crate) total: u64,
+}
 
 /// Everything about a call that the hints depend on.
-pub(crate) struct CallFacts<'a> {
+pub(crate) struct CallFacts<'v, 'a> {
+    /// Name of the tool.
+    pub(crate) tool: &'a str,
+    /// Returns true if the caller sees the tool with this name, `None` if there is no such tool.
+    pub(crate) is_visible: &'v dyn Fn(&str) -> Option<bool>,
     pub(crate) source: ResultSource,
     pub(crate) contract: &'a ToolContract,
     pub(crate) deprecated: Option<&'a Deprecation>,
@@ -68,7 +91,7 @@ pub(crate) struct CallFacts<'a> {
     pub(crate) stats: StatsSnapshot,
     pub(crate) next_tools: NextTools,
     /// Next steps declared by the tool's author or the operator.
-    pub(crate) follow_ups: &'a [FollowUp],
+    pub(crate) follow_ups: &'a FollowUps,
     /// The user's preferences: for each one, a score per action.
     pub(crate) preferences: Option<&'a Value>,
     pub(crate) related: Vec<RelatedResource>,
@@ -83,7 +106,7 @@ pub(crate) fn reliability(record: StatsSnapshot) -> f64 {
 }
 
 /// Builds all hints of a finished call.
-pub(crate) fn attach(facts: &CallFacts<'_>) -> AgentHints {
+pub(crate) fn attach(facts: &CallFacts<'_, '_>) -> AgentHints {
     let actions = actions(facts);
     let impact = impact(facts, &actions);
     let mut related = facts.related.clone();
@@ -122,7 +145,7 @@ fn trust(source: ResultSource) -> f64 {
     }
 }
 
-fn confidence(facts: &CallFacts<'_>) -> Ratio {
+fn confidence(facts: &CallFacts<'_, '_>) -> Ratio {
     match facts.error {
         // Errors detected before anything was sent are certain.
         Some(error) if error.stage != Stage::Invoke && error.outcome == ExecutionState::NotStarted => {
@@ -153,7 +176,7 @@ fn confidence(facts: &CallFacts<'_>) -> Ratio {
     }
 }
 
-fn source_quality(facts: &CallFacts<'_>) -> SourceQuality {
+fn source_quality(facts: &CallFacts<'_, '_>) -> SourceQuality {
     match (facts.source, &facts.schema_fit, facts.stats.calls) {
         (_, SchemaFit::Mismatch(_), _) => SourceQuality::Low,
         (ResultSource::Own, ..) => SourceQuality::High,
@@ -163,7 +186,7 @@ fn source_quality(facts: &CallFacts<'_>) -> SourceQuality {
     }
 }
 
-fn validity_period(facts: &CallFacts<'_>) -> ValidityPeriod {
+fn validity_period(facts: &CallFacts<'_, '_>) -> ValidityPeriod {
     match (facts.error, facts.cached, facts.cache_ttl) {
         (Some(error), ..) => {
             ValidityPeriod::longest_within(error.retry_after.map_or(0, |after| after.as_secs()))
@@ -174,7 +197,7 @@ fn validity_period(facts: &CallFacts<'_>) -> ValidityPeriod {
     }
 }
 
-fn context_needed(facts: &CallFacts<'_>) -> Vec<String> {
+fn context_needed(facts: &CallFacts<'_, '_>) -> Vec<String> {
     let mut needed = Vec::new();
     if facts.error.is_none() && facts.schema_fit == SchemaFit::NoSchema {
         needed.push("an output schema, to validate the result".to_owned());
@@ -185,7 +208,7 @@ fn context_needed(facts: &CallFacts<'_>) -> Vec<String> {
     needed
 }
 
-fn assumptions(facts: &CallFacts<'_>) -> Vec<String> {
+fn assumptions(facts: &CallFacts<'_, '_>) -> Vec<String> {
     let mut assumed = Vec::new();
     if facts.source == ResultSource::Untrusted {
         assumed.push("the server's own claims are not trusted".to_owned());
@@ -196,7 +219,7 @@ fn assumptions(facts: &CallFacts<'_>) -> Vec<String> {
     assumed
 }
 
-fn risks(facts: &CallFacts<'_>) -> Vec<RiskFactor> {
+fn risks(facts: &CallFacts<'_, '_>) -> Vec<RiskFactor> {
     let mut risks = Vec::new();
     let failing = Ratio::clamped(1.0 - reliability(facts.stats));
     if facts.stats.calls >= 5 && failing.get() > 0.3 {
@@ -227,7 +250,7 @@ fn risks(facts: &CallFacts<'_>) -> Vec<RiskFactor> {
     risks
 }
 
-fn warnings(facts: &CallFacts<'_>) -> Vec<Warning> {
+fn warnings(facts: &CallFacts<'_, '_>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if let SchemaFit::Mismatch(why) = &facts.schema_fit {
         warnings.push(Warning {
@@ -239,13 +262,14 @@ fn warnings(facts: &CallFacts<'_>) -> Vec<Warning> {
             auto_fixable: Some(false),
         });
     }
-    if let Some(Deprecation { since, replacement, removal_date }) = facts.deprecated {
+    if let Some(Deprecation { since, removal_date, .. }) = facts.deprecated {
+        let replacement = shown_replacement(facts);
         warnings.push(Warning {
             kind: WarningKind::Deprecation,
             severity: Severity::High,
             message: format!("deprecated since {since}, refused after {removal_date}"),
-            related_ids: vec![replacement.to_string()],
-            suggested_fix: Some(format!("use `{replacement}`")),
+            related_ids: replacement.iter().map(ToString::to_string).collect(),
+            suggested_fix: replacement.map(|replacement| format!("use `{replacement}`")),
             auto_fixable: Some(false),
         });
     }
@@ -276,35 +300,38 @@ fn warnings(facts: &CallFacts<'_>) -> Vec<Warning> {
     warnings
 }
 
-fn actions(facts: &CallFacts<'_>) -> Vec<NextAction> {
-    let mut actions: Vec<_> =
-        facts.error.map(|error| action_after_error(error, facts.contract)).into_iter().collect();
-    if let Some(Deprecation { replacement, .. }) = facts.deprecated {
-        let mut action =
-            NextAction::new(replacement.to_string(), Severity::High, "the replacement for this tool");
+fn actions(facts: &CallFacts<'_, '_>) -> Vec<NextAction> {
+    let mut actions: Vec<_> = facts.error.map(action_after_error).into_iter().collect();
+    if let Some(replacement) = shown_replacement(facts) {
+        let mut action = NextAction::new(replacement.to_string(), Severity::High, REPLACEMENT);
         action.category = Some(ActionCategory::Correction);
         actions.push(action);
     }
     if let Some(TruncatedResult { uri: Some(uri), .. }) = facts.truncated {
-        let mut action = NextAction::new(READ_RESULT, Severity::High, "read the rest of the result");
+        let mut action = NextAction::new(READ_RESULT, Severity::High, READ_REST);
         action.category = Some(ActionCategory::Exploration);
         action.data = Some(json!({ "uri": uri }));
         actions.push(action);
     }
     if facts.error.is_none() {
-        for FollowUp { action, priority, description, after } in facts.follow_ups {
-            let text = description.as_deref().unwrap_or("declared as a next step of this tool");
+        for (FollowUp { action, priority, description, after }, _) in shown_follow_ups(facts) {
+            let text = description.as_deref().unwrap_or(DECLARED_STEP);
             let mut action = NextAction::new(action, *priority, text);
             action.prerequisites.clone_from(after);
             actions.push(action);
         }
-        let all: u64 = facts.next_tools.iter().map(|(_, count)| count).sum();
-        let declared = |tool: &str| facts.follow_ups.iter().any(|follow_up| follow_up.action == tool);
-        for (tool, count) in facts.next_tools.iter().filter(|(tool, _)| !declared(tool)).take(3) {
-            let mut action =
-                NextAction::new(tool, Severity::Low, format!("followed this tool {count} of {all} times"));
+        let NextTools { often, total } = &facts.next_tools;
+        let is_suggested = |tool: &str| {
+            let declared = facts.follow_ups.steps.iter().any(|follow_up| follow_up.action == tool);
+            // A change is not suggested again because it was repeated before.
+            let repeats = tool == facts.tool && facts.contract.risk != RiskLevel::Low;
+            !declared && !repeats && (facts.is_visible)(tool) == Some(true)
+        };
+        for (tool, count) in often.iter().filter(|(tool, _)| is_suggested(tool)).take(MAX_NEXT_TOOLS) {
+            let text = format!("followed this tool {count} of {total} times");
+            let mut action = NextAction::new(tool, Severity::Low, text);
             action.category = Some(ActionCategory::Exploration);
-            action.confidence = Some(Ratio::clamped(*count as f64 / all as f64));
+            action.confidence = Some(Ratio::clamped(*count as f64 / *total as f64));
             actions.push(action);
         }
     }
@@ -312,8 +339,22 @@ fn actions(facts: &CallFacts<'_>) -> Vec<NextAction> {
     actions
 }
 
+/// Declared next steps that the caller may know of: none that names, or depends on, a tool the caller does not see.
+fn shown_follow_ups<'a>(facts: &CallFacts<'_, 'a>) -> impl Iterator<Item = (&'a FollowUp, &'a PreparedStep)> {
+    let is_hidden = |name: &String| (facts.is_visible)(name) == Some(false);
+    let FollowUps { steps, prepared } = facts.follow_ups;
+    let is_shown = move |step: &FollowUp| !is_hidden(&step.action) && !step.after.iter().any(is_hidden);
+    steps.iter().zip(prepared).filter(move |(step, _)| is_shown(step))
+}
+
+/// Replacement of a deprecated tool, if the caller sees it.
+fn shown_replacement<'a>(facts: &CallFacts<'_, 'a>) -> Option<&'a ToolName> {
+    let replacement = facts.deprecated.map(|deprecated| &deprecated.replacement);
+    replacement.filter(|name| (facts.is_visible)(name.as_str()) != Some(false))
+}
+
 /// Prerequisites of the declared next steps.
-fn dependencies(facts: &CallFacts<'_>) -> Vec<Dependency> {
+fn dependencies(facts: &CallFacts<'_, '_>) -> Vec<Dependency> {
     let wait = |follow_up: &&FollowUp| facts.error.is_none() && !follow_up.after.is_empty();
     let dependency = |follow_up: &FollowUp| Dependency {
         action: follow_up.action.clone(),
@@ -321,11 +362,11 @@ fn dependencies(facts: &CallFacts<'_>) -> Vec<Dependency> {
         kind: DependencyKind::Required,
         reason: follow_up.description.clone(),
     };
-    facts.follow_ups.iter().filter(wait).map(dependency).collect()
+    shown_follow_ups(facts).map(|(follow_up, _)| follow_up).filter(wait).map(dependency).collect()
 }
 
 /// Scores the suggested actions against the user's preferences.
-fn preference_alignment(facts: &CallFacts<'_>, actions: &[NextAction]) -> Vec<PreferenceAlignment> {
+fn preference_alignment(facts: &CallFacts<'_, '_>, actions: &[NextAction]) -> Vec<PreferenceAlignment> {
     let preferences = facts.preferences.and_then(Value::as_object).into_iter().flatten();
     let known = preferences.take(MAX_PREFERENCES).flat_map(|(preference, scores)| {
         actions.iter().filter_map(move |action| {
@@ -348,42 +389,58 @@ fn preference_alignment(facts: &CallFacts<'_>, actions: &[NextAction]) -> Vec<Pr
     known.collect()
 }
 
-/// Suggests the next step after an error.
-fn action_after_error(error: &CallError, contract: &ToolContract) -> NextAction {
+/// Suggests the next step after an error: action, priority and reason. Suggests a retry if, and only if, the error says
+/// that it is retryable.
+fn error_action(error: &CallError) -> (&'static str, Severity, &'static str) {
     use Severity::{Critical, High, Medium};
-    let (action, priority, text) = match error.code {
-        ErrorCode::InvalidArguments => ("correct-arguments", High, "call again with valid arguments"),
-        ErrorCode::ToolNotFound => ("list-tools", High, "list the available tools"),
-        ErrorCode::Unauthorized => ("request-permission", High, "ask the operator for the permission"),
-        ErrorCode::RateLimited | ErrorCode::Overloaded => ("wait-and-retry", Medium, "call again later"),
-        ErrorCode::ServiceUnavailable | ErrorCode::StorageUnavailable => {
+    match error.code {
+        ErrorCode::RateLimited | ErrorCode::Overloaded if error.is_retryable() => {
+            ("wait-and-retry", Medium, "call again later")
+        }
+        ErrorCode::ServiceUnavailable | ErrorCode::StorageUnavailable if error.is_retryable() => {
             ("wait-and-retry", Medium, "call again when it is back")
         }
-        ErrorCode::Timeout | ErrorCode::ProviderFailure | ErrorCode::Cancelled
-            if error.outcome == ExecutionState::Unknown && !contract.idempotent =>
-        {
-            ("check-outcome", Critical, "check what the tool has done before calling it again")
+        _ if error.is_retryable() => ("retry", Medium, "call again"),
+        ErrorCode::InvalidArguments => ("correct-arguments", High, "call it with valid arguments"),
+        ErrorCode::ToolNotFound => ("list-tools", High, "list the available tools"),
+        ErrorCode::NotFound => ("list-resources", High, "list what is available"),
+        ErrorCode::Unauthorized => ("request-permission", High, "ask the operator for the permission"),
+        ErrorCode::DeprecatedRemoved => ("use-replacement", High, "use the replacement"),
+        ErrorCode::InvalidOutput | ErrorCode::OutputTooLarge => {
+            ("narrow-request", Medium, "request less, or something else")
         }
-        ErrorCode::Timeout | ErrorCode::ProviderFailure | ErrorCode::Cancelled => {
-            ("retry", Medium, "call again")
+        _ if error.outcome == ExecutionState::Unknown => {
+            ("check-outcome", Critical, "check what the tool has done before anything else")
         }
         ErrorCode::ToolExecutionError => {
             ("correct-arguments", Medium, "read the tool's error message and correct the arguments")
         }
-        ErrorCode::InvalidOutput | ErrorCode::OutputTooLarge => {
-            ("narrow-request", Medium, "request less, or something else")
+        ErrorCode::ToolUnusable
+        | ErrorCode::RateLimited
+        | ErrorCode::Overloaded
+        | ErrorCode::Timeout
+        | ErrorCode::ServiceUnavailable
+        | ErrorCode::ProviderFailure
+        | ErrorCode::Cancelled
+        | ErrorCode::StorageUnavailable => {
+            ("report-problem", High, "tell the operator: the same call would fail in the same way")
         }
-        ErrorCode::DeprecatedRemoved => ("use-replacement", High, "use the replacement"),
-    };
+    }
+}
+
+/// The suggested step after an error, with all details.
+fn action_after_error(error: &CallError) -> NextAction {
+    let (action, priority, text) = error_action(error);
     let mut next = NextAction::new(action, priority, text);
     next.category = Some(ActionCategory::Correction);
-    next.data = error.retry_after.map(|after| json!({ "retryAfterMs": after.as_millis() }));
+    let retry_after = error.retry_after.filter(|_| error.is_retryable());
+    next.data = retry_after.map(|after| json!({ "retryAfterMs": after.as_millis() }));
     next
 }
 
 /// Estimates benefit and effort of the suggestions: benefit from their confidence or priority, effort from the average
 /// duration of the tool.
-fn impact(facts: &CallFacts<'_>, actions: &[NextAction]) -> EstimatedImpact {
+fn impact(facts: &CallFacts<'_, '_>, actions: &[NextAction]) -> EstimatedImpact {
     let benefit = actions.iter().map(|action| match (action.confidence, action.priority) {
         (Some(confidence), _) => confidence.get(),
         (None, Severity::Critical) => 1.0,
@@ -398,7 +455,7 @@ fn impact(facts: &CallFacts<'_>, actions: &[NextAction]) -> EstimatedImpact {
     EstimatedImpact::new(Ratio::clamped(benefit), Ratio::clamped(effort))
 }
 
-fn reasoning(facts: &CallFacts<'_>) -> String {
+fn reasoning(facts: &CallFacts<'_, '_>) -> String {
     let source = match facts.source {
         ResultSource::Own => "one of your own tools",
         ResultSource::Trusted => "a trusted server",

@@ -1,8 +1,9 @@
 //! The caller of a request, as authentication found it.
 
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
-use hyper::http::request::Parts;
+use http::request::Parts;
 use toolgate_mcp::TraceContext;
 use toolgate_types::Caller;
 
@@ -25,6 +26,8 @@ pub(crate) struct Authenticated {
     pub(crate) trace: TraceContext,
     /// True for the Unix socket in the project directory, which only its owner can open.
     pub(crate) via_socket: bool,
+    /// Address of the client; `None` for the Unix socket.
+    pub(crate) address: Option<IpAddr>,
     /// True if the client sent a correlation id.
     pub(crate) has_correlation_id: bool,
     pub(crate) has_traceparent: bool,
@@ -53,6 +56,10 @@ impl Authenticated {
             lifetime,
             trace: trace.clone(),
             via_socket: matches!(source, ConnectionSource::LocalSocket),
+            address: match source {
+                ConnectionSource::Network(ends, _) => Some(ends.client),
+                ConnectionSource::LocalSocket => None,
+            },
             has_correlation_id: parts.headers.contains_key(&CORRELATION_ID),
             has_traceparent: parts.headers.contains_key(&TRACEPARENT),
         })

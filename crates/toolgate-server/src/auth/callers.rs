@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hyper::StatusCode;
+use http::StatusCode;
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 use toolgate_types::caller::PermissionPattern;
@@ -141,7 +141,7 @@ fn key_error(error: KeyError) -> HttpError {
         }
         KeyError::TooMany => HttpError::invalid(error.to_string()).hint(error.hint()),
         error => {
-            tracing::error!("the key file cannot be written: {error}");
+            tracing::error!("cannot change a caller: {}", error.with_cause());
             let code = ErrorCode::StorageUnavailable.label();
             HttpError::new(StatusCode::SERVICE_UNAVAILABLE, code, "the key file cannot be written")
         }

@@ -1,9 +1,9 @@
 //! Failed authentication attempts per client address.
 //!
-//! The sixth wrong key within a minute is answered with a wait. More than five different wrong keys count as guessing:
-//! then all requests with a key must wait. A repeated wrong key is an outdated client and does not lock out others
-//! behind the same address. Invariant: memory is bounded; if the table is full, failures of new addresses must wait. A
-//! flood from many addresses never causes a scan of the table.
+//! The sixth wrong key within a minute, and every further one, is answered with a wait. A right key is never counted and
+//! never waits: many callers may share an address, and one of them must not lock the others out. Invariant: memory is
+//! bounded; if the table is full, failures of new addresses must wait. A flood from many addresses never causes a scan
+//! of the table.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -37,8 +37,6 @@ struct FailureTable {
 struct AddressFailures {
     since: Instant,
     count: usize,
-    /// Fingerprints of different keys, at most one more than allowed.
-    fingerprints: Vec<u64>,
 }
 
 impl AddressFailures {
@@ -63,17 +61,8 @@ impl FailureTable {
 }
 
 impl KeyFailures {
-    /// Returns the time to wait for an address that guesses keys.
-    pub(super) fn lockout(&self, address: IpAddr, now: Instant) -> Option<Duration> {
-        let all = self.0.lock();
-        let failures = all.addresses.get(&client_key(address))?;
-        (failures.fingerprints.len() > MAX_FAILURES)
-            .then(|| failures.remaining(now))
-            .filter(|remaining| !remaining.is_zero())
-    }
-
     /// Records a failure. Returns the time to wait if there were too many.
-    pub(super) fn record(&self, address: IpAddr, fingerprint: u64, now: Instant) -> Option<Duration> {
+    pub(super) fn record(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let address = client_key(address);
         let mut all = self.0.lock();
         let all = &mut *all;
@@ -85,15 +74,9 @@ impl KeyFailures {
             }
             all.order.push_back(address);
         }
-        let failures = all.addresses.entry(address).or_insert_with(|| AddressFailures {
-            since: now,
-            count: 0,
-            fingerprints: Vec::new(),
-        });
+        let new = || AddressFailures { since: now, count: 0 };
+        let failures = all.addresses.entry(address).or_insert_with(new);
         failures.count += 1;
-        if failures.fingerprints.len() <= MAX_FAILURES && !failures.fingerprints.contains(&fingerprint) {
-            failures.fingerprints.push(fingerprint);
-        }
         (failures.count > MAX_FAILURES).then(|| failures.remaining(now))
     }
 }
@@ -111,25 +94,21 @@ mod tests {
         let (failures, now) = (KeyFailures::default(), Instant::now());
         let ann = address("10.0.0.1");
         for _ in 0..5 {
-            assert_eq!(failures.record(ann, 1, now), None);
+            assert_eq!(failures.record(ann, now), None);
         }
         let later = now + Duration::from_secs(20);
-        assert_eq!(failures.record(ann, 1, later), Some(Duration::from_secs(40)));
-        assert_eq!(failures.lockout(ann, later), None, "the same wrong key is not a guess");
-        assert_eq!(failures.record(address("10.0.0.2"), 1, later), None);
-        assert_eq!(failures.record(ann, 1, now + WINDOW), None, "a new minute");
+        assert_eq!(failures.record(ann, later), Some(Duration::from_secs(40)));
+        assert_eq!(failures.record(address("10.0.0.2"), later), None);
+        assert_eq!(failures.record(ann, now + WINDOW), None, "a new minute");
     }
 
     #[test]
-    fn different_wrong_keys_lock_the_network_out() {
+    fn a_64_prefix_counts_as_one_address() {
         let (failures, now) = (KeyFailures::default(), Instant::now());
-        let eve = address("2001:db8::1");
-        for fingerprint in 0..6 {
-            assert_eq!(failures.lockout(eve, now), None);
-            failures.record(eve, fingerprint, now);
+        for number in 0..5 {
+            assert_eq!(failures.record(address(&format!("2001:db8::{number}")), now), None);
         }
-        assert_eq!(failures.lockout(address("2001:db8::2"), now), Some(WINDOW), "its whole /64 prefix");
-        assert_eq!(failures.lockout(eve, now + WINDOW), None);
+        assert_eq!(failures.record(address("2001:db8::7"), now), Some(WINDOW));
     }
 
     fn numbered(number: u32) -> IpAddr {
@@ -140,15 +119,15 @@ mod tests {
     fn memory_is_bounded() {
         let (failures, now) = (KeyFailures::default(), Instant::now());
         for number in 0..20_000 {
-            failures.record(numbered(number), 1, now);
+            failures.record(numbered(number), now);
         }
         let count = || {
             let all = failures.0.lock();
             (all.addresses.len(), all.order.len())
         };
         assert_eq!(count(), (MAX_ADDRESSES, MAX_ADDRESSES));
-        assert_eq!(failures.record(address("99.0.0.1"), 1, now), Some(WINDOW));
-        assert_eq!(failures.record(address("99.0.0.1"), 1, now + WINDOW), None);
+        assert_eq!(failures.record(address("99.0.0.1"), now), Some(WINDOW));
+        assert_eq!(failures.record(address("99.0.0.1"), now + WINDOW), None);
         assert_eq!(count(), (1, 1), "expired entries are removed");
     }
 
@@ -159,16 +138,12 @@ mod tests {
         for number in 0..full {
             // Records may arrive out of order.
             let at = if number == 0 { 2 } else { number / 2 };
-            failures.record(numbered(number), 1, now + Duration::from_millis(at.into()));
+            failures.record(numbered(number), now + Duration::from_millis(at.into()));
         }
         let eve = numbered(full);
-        assert_eq!(failures.record(eve, 1, now + WINDOW), Some(WINDOW));
-        assert_eq!(failures.record(eve, 1, now + WINDOW + Duration::from_millis(2)), None);
-        assert_eq!(
-            failures.record(numbered(full - 1), 1, now + WINDOW),
-            None,
-            "a known address keeps its slot"
-        );
+        assert_eq!(failures.record(eve, now + WINDOW), Some(WINDOW));
+        assert_eq!(failures.record(eve, now + WINDOW + Duration::from_millis(2)), None);
+        assert_eq!(failures.record(numbered(full - 1), now + WINDOW), None, "a known address keeps its slot");
     }
 
     /// A flood from many addresses with a full table costs constant time per request.
@@ -179,7 +154,7 @@ mod tests {
         for number in 0..200_000_u32 {
             let now = start + Duration::from_millis(number.into());
             examined += failures.0.lock().prune(now);
-            failures.record(numbered(number), 1, now);
+            failures.record(numbered(number), now);
         }
         assert!(examined <= 400_000, "{examined}");
     }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use tokio::time::Instant;
+use toolgate_mcp::network::{AddressPolicy, BlockedAddress};
 use toolgate_types::issuer::{KeySource, SigningAlgorithm};
 use url::Url;
 
@@ -90,6 +91,8 @@ pub(super) struct KeySet {
     issuer: String,
     source: KeySource,
     client: reqwest::Client,
+    /// Addresses of the issuer; checked on every connection.
+    addresses: AddressPolicy,
     cached: Mutex<CachedKeys>,
     /// Time of the last fetch. The lock is held during a fetch.
     last_fetch: tokio::sync::Mutex<Option<Instant>>,
@@ -109,7 +112,14 @@ impl KeySet {
             KeySource::File(path) => read_file(path).map_err(error_of)?,
             KeySource::Url(_) | KeySource::Discovery => Vec::new(),
         };
+        // The configuration names this URL; it may name the URL of the keys.
+        let named = match &source {
+            KeySource::Url(url) => Url::parse(url),
+            KeySource::File(_) | KeySource::Discovery => Url::parse(issuer),
+        };
+        let addresses = named.map(|url| AddressPolicy::of_server(&url, None)).unwrap_or_default();
         let client = reqwest::Client::builder()
+            .dns_resolver(Arc::new(addresses.clone()))
             .redirect(reqwest::redirect::Policy::none())
             .timeout(FETCH_TIMEOUT)
             .no_proxy()
@@ -120,6 +130,7 @@ impl KeySet {
             issuer: issuer.to_owned(),
             source,
             client,
+            addresses,
             cached,
             last_fetch: tokio::sync::Mutex::default(),
         })
@@ -211,7 +222,12 @@ impl KeySet {
     }
 
     async fn get(&self, url: &str) -> Result<Vec<u8>, String> {
-        let without_url = |error: reqwest::Error| error.without_url().to_string();
+        let without_url = |error: reqwest::Error| match BlockedAddress::find(&error) {
+            Some(blocked) => blocked.to_string(),
+            None => error.without_url().to_string(),
+        };
+        let url = Url::parse(url).map_err(|error| error.to_string())?;
+        self.addresses.check_literal(&url).map_err(|blocked| blocked.to_string())?;
         let mut response = self.client.get(url).send().await.map_err(without_url)?;
         if response.status() != reqwest::StatusCode::OK {
             return Err(format!("the response status is {}", response.status()));

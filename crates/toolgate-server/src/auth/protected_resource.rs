@@ -2,9 +2,8 @@
 //!
 //! Invariant: published only if token issuers are configured; it contains only issuers and scopes of the configuration.
 
-use axum::response::Response;
-use hyper::header::{self, HeaderValue};
-use hyper::http::request::Parts;
+use http::header::{self, HeaderValue};
+use http::request::Parts;
 use serde_json::json;
 use toolgate_types::Caller;
 use toolgate_types::profile::ProfileName;
@@ -12,7 +11,7 @@ use toolgate_types::tool::Permission;
 
 use super::{Authenticator, CredentialLifetime, authority};
 use crate::listener::ConnectionSource;
-use crate::response::{self, HttpError};
+use crate::response::{self, HttpError, Response};
 use crate::route::AdmittedRequest;
 
 /// Path of the metadata document.

@@ -1,9 +1,11 @@
 //! Authentication of requests by their headers and addresses.
 
 use futures_util::FutureExt as _;
-use hyper::Request;
+use http::Request;
+use toolgate_types::network::Network;
 
 use super::*;
+use crate::listener::ConnectionSource;
 
 fn authenticator(anonymous: bool) -> Authenticator {
     let caller =
@@ -18,12 +20,15 @@ fn authenticator(anonymous: bool) -> Authenticator {
         address_quota: None,
         caller_quota: None,
         url: None,
-        keys: vec![(KeyHash::of("the owner's"), caller("owner")), (KeyHash::of("that of ci"), caller("ci"))],
+        keys: [("the owner's", "owner"), ("that of ci", "ci")]
+            .map(|(key, id)| (KeyHash::of(key), caller(id)))
+            .into(),
         certificates: Vec::new(),
         anonymous: anonymous.then(|| caller("anonymous")),
         owner: caller("owner"),
         hosts: vec!["tools.example.com".parse().unwrap()],
         failures: KeyFailures::default(),
+        proxies: TrustedProxies::default(),
     }
 }
 
@@ -35,7 +40,10 @@ fn authenticated(authenticator: &Authenticator, peer: &str, uri: &str, headers: 
     }
     let (parts, ()) = request.body(()).unwrap().into_parts();
     let local = if peer.starts_with("127") { "127.0.0.1" } else { "10.0.0.1" };
-    let ends = ConnectionEnds { peer: peer.parse().unwrap(), local: local.parse().unwrap(), secure: false };
+    let (peer, local) = (peer.parse().unwrap(), local.parse().unwrap());
+    let source = ConnectionSource::Network(ConnectionEnds { peer, client: peer, local, secure: false }, None);
+    let source = authenticator.proxies.request_source(&source, &parts.headers);
+    let ConnectionSource::Network(ends, _) = *source else { unreachable!("it is from the network") };
     let authenticated = || authenticator.authenticate(&parts, ends, None).now_or_never().unwrap();
     match authenticator.check_host(&parts, ends).and_then(|()| authenticated()) {
         Ok((caller, _)) => caller.id.to_string(),
@@ -64,17 +72,60 @@ fn accepts_keys_in_either_header() {
     }
 }
 
+/// Every header that a proxy may add, and requests that a browser makes for other pages.
 #[test]
 fn anonymous_needs_loopback_and_no_proxy() {
-    let outcome = |peer: &str, headers: &[(&str, &str)]| {
+    let authenticator = |access, proxies: &[&str]| Authenticator {
+        anonymous_access: access,
+        proxies: TrustedProxies::new(&proxies.iter().map(|it| it.parse().unwrap()).collect::<Vec<_>>()),
+        ..authenticator(true)
+    };
+    let outcome = |authenticator: &Authenticator, peer: &str, headers: &[(&str, &str)]| {
         let host = if peer.starts_with("127") { "127.0.0.1" } else { "10.0.0.1" };
         let headers: Vec<_> = [("host", host)].into_iter().chain(headers.iter().copied()).collect();
-        authenticated(&authenticator(true), peer, "/", &headers)
+        authenticated(authenticator, peer, "/", &headers)
     };
-    assert_eq!(outcome("127.0.0.1", &[]), "anonymous");
-    assert_eq!(outcome("127.0.0.1", &[("x-api-key", "wrong")]), "401", "a wrong key is not anonymous");
-    assert_eq!(outcome("127.0.0.1", &[("x-forwarded-for", "10.0.0.7")]), "401", "a client behind a proxy");
-    assert_eq!(outcome("10.0.0.7", &[]), "401");
+    let forwarded = [
+        ("forwarded", "for=10.0.0.7"),
+        ("x-forwarded-for", "10.0.0.7"),
+        ("x-forwarded-host", "a"),
+        ("x-forwarded-proto", "https"),
+        ("x-real-ip", "10.0.0.7"),
+        ("via", "1.1 proxy"),
+    ];
+    let local = authenticator(AnonymousAccess::Loopback, &[]);
+    assert_eq!(outcome(&local, "127.0.0.1", &[]), "anonymous");
+    assert_eq!(
+        outcome(&local, "127.0.0.1", &[("x-api-key", "wrong")]),
+        "401",
+        "a wrong key is not anonymous"
+    );
+    assert_eq!(outcome(&local, "10.0.0.7", &[]), "401");
+    let behind = authenticator(AnonymousAccess::Loopback, &["127.0.0.1"]);
+    assert_eq!(outcome(&behind, "127.0.0.1", &[]), "401", "the proxy may add no header");
+    let everywhere = authenticator(AnonymousAccess::Everywhere, &[]);
+    assert_eq!(outcome(&everywhere, "10.0.0.7", &[]), "anonymous");
+    let trusting = authenticator(AnonymousAccess::Everywhere, &["10.0.0.0/8"]);
+    for header in forwarded {
+        assert_eq!(outcome(&local, "127.0.0.1", &[header]), "401", "{header:?}");
+        assert_eq!(outcome(&behind, "127.0.0.1", &[header]), "401", "{header:?}");
+        assert_eq!(outcome(&everywhere, "10.0.0.7", &[header]), "401", "{header:?}: an unknown proxy");
+        assert_eq!(outcome(&trusting, "10.0.0.7", &[header]), "anonymous", "{header:?}");
+    }
+    for (site, expected) in [
+        ("same-origin", "anonymous"),
+        ("none", "anonymous"),
+        ("same-site", "401"),
+        ("cross-site", "401"),
+        ("", "401"),
+    ] {
+        for authenticator in [&local, &everywhere, &trusting] {
+            let from = if std::ptr::eq(authenticator, &local) { "127.0.0.1" } else { "10.0.0.7" };
+            assert_eq!(outcome(authenticator, from, &[("sec-fetch-site", site)]), expected, "{site}");
+        }
+    }
+    let both = [("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")];
+    assert_eq!(outcome(&local, "127.0.0.1", &both), "401");
 }
 
 #[test]
@@ -125,15 +176,34 @@ fn checks_host_and_origin() {
     );
 }
 
+/// Wrong keys are slowed down; a right key from the same address is always accepted.
 #[test]
 fn wrong_keys_are_rate_limited() {
     let authenticator = authenticator(false);
     let host = ("host", "localhost");
     let outcome = |key: &str| authenticated(&authenticator, "127.0.0.1", "/", &[host, ("x-api-key", key)]);
-    let statuses: Vec<_> = (0..6).map(|_| outcome("old")).collect();
-    assert_eq!(statuses, ["401", "401", "401", "401", "401", "429"]);
-    assert_eq!(outcome("that of ci"), "ci", "a repeated old key does not lock out other callers");
-    let statuses: Vec<_> = (0..5).map(|n| outcome(&n.to_string())).collect();
-    assert_eq!(statuses, ["429"; 5]);
-    assert_eq!(outcome("that of ci"), "429", "a guessing client is locked out");
+    let statuses: Vec<_> = (0..10).map(|n| outcome(&n.to_string())).collect();
+    assert_eq!(statuses[..5], ["401"; 5]);
+    assert_eq!(statuses[5..], ["429"; 5]);
+    assert_eq!(outcome("that of ci"), "ci", "others behind the same address");
+    assert_eq!(outcome("another"), "429", "a right key does not reset the count");
+}
+
+/// Behind a trusted proxy, each client has its own count; without trust, all of them are the proxy.
+#[test]
+fn wrong_keys_count_for_the_client_behind_a_proxy() {
+    let statuses = |trusted: bool| {
+        let proxies: &[Network] = if trusted { &["10.0.0.9".parse().unwrap()] } else { &[] };
+        let authenticator = Authenticator { proxies: TrustedProxies::new(proxies), ..authenticator(false) };
+        let outcome = |client: u8| {
+            // The client sends an address of its own; the proxy appends the real one.
+            let forwarded = format!("1.2.3.{}, 203.0.113.{client}", fastrand::u8(..));
+            let headers = [("host", "10.0.0.1"), ("x-api-key", "wrong"), ("x-forwarded-for", &forwarded)];
+            authenticated(&authenticator, "10.0.0.9", "/", &headers)
+        };
+        (0..6).for_each(|_| drop(outcome(1)));
+        (outcome(1), outcome(2))
+    };
+    assert_eq!(statuses(true), ("429".to_owned(), "401".to_owned()));
+    assert_eq!(statuses(false), ("429".to_owned(), "429".to_owned()));
 }

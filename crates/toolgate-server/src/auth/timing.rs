@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use futures_util::FutureExt as _;
-use hyper::Request;
+use http::Request;
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn times(classes: &[Parts; 2], reject: impl Fn(&Authenticator, &Parts, IpAddr) -
     let mut samples = [Vec::new(), Vec::new()];
     for number in 0..SAMPLES {
         let class = usize::from(random.bool());
-        // Each sample has its own address: repeated guesses from one address are locked out before the comparison.
+        // Each sample has its own address, so that all of them get the same response.
         let peer = Ipv4Addr::from_bits(0x0a00_0000 + number).into();
         let start = Instant::now();
         let rejected = reject(&authenticator, &classes[class], peer);
@@ -77,7 +77,7 @@ fn authenticator() -> Authenticator {
 fn wrong_key_time_does_not_depend_on_the_matching_prefix() {
     for right in [1, KEY.len() / 2, KEY.len() - 1] {
         let reject = |authenticator: &Authenticator, parts: &Parts, peer: IpAddr| {
-            let ends = ConnectionEnds { peer, local: peer, secure: false };
+            let ends = ConnectionEnds { peer, client: peer, local: peer, secure: false };
             authenticator
                 .identify(parts, ends, None, tokio::time::Instant::now())
                 .now_or_never()
@@ -118,7 +118,7 @@ fn every_wrong_key_takes_the_same_time() {
         for number in 0..SAMPLES {
             let class = random.usize(..classes.len());
             let peer = Ipv4Addr::from_bits(0x0a00_0000 + number).into();
-            let ends = ConnectionEnds { peer, local: peer, secure: false };
+            let ends = ConnectionEnds { peer, client: peer, local: peer, secure: false };
             let start = Instant::now();
             let known = authenticator
                 .identify(&classes[class], ends, None, tokio::time::Instant::now())

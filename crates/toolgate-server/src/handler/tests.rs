@@ -1,7 +1,7 @@
 //! Requests through the whole path, without a socket.
 
+use http::Method;
 use http_body_util::{BodyExt as _, Full};
-use hyper::Method;
 use serde_json::{Value as Json, json};
 use toolgate_audit::ProjectLog;
 use toolgate_runtime::runtime::RuntimeSetup;
@@ -46,7 +46,7 @@ async fn handler() -> RequestHandler {
     let gateway = Gateway::new(GatewayParts::new(Arc::new(runtime), config, callers, log)).unwrap();
     gateway.open();
     let local = [127, 0, 0, 1].into();
-    let ends = ConnectionEnds { peer: local, local, secure: false };
+    let ends = ConnectionEnds { peer: local, client: local, local, secure: false };
     RequestHandler::new(gateway, ConnectionSource::Network(ends, None))
 }
 

@@ -6,12 +6,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use hyper::StatusCode;
-use hyper::header::{self, HeaderValue};
+use http::StatusCode;
+use http::header::{self, HeaderValue};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -21,12 +20,13 @@ use toolgate_mcp::link::{Link, LinkCommand, LinkEvent, QUEUE_CAPACITY};
 use toolgate_mcp::server::{KEEPALIVE_INTERVAL, random_id, sse_event};
 use toolgate_types::Caller;
 
-use super::stream_body;
+use super::expiring_body;
 use crate::Gateway;
-use crate::auth::HttpError;
+use crate::auth::{HttpError, MessageQuota};
 use crate::mcp_service::McpCaller;
-use crate::response;
+use crate::response::{self, Response};
 use crate::route::AdmittedRequest;
+use crate::streams::StreamPermit;
 
 /// Open streams at the same time.
 const MAX_STREAMS: usize = 4_096;
@@ -48,6 +48,7 @@ struct SseGuard {
     gateway: Arc<Gateway>,
     id: Box<str>,
     _session: JoinSet<()>,
+    _permit: StreamPermit,
 }
 
 impl Drop for SseGuard {
@@ -59,6 +60,7 @@ impl Drop for SseGuard {
 pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError> {
     let profile = request.profile()?;
     let AdmittedRequest { gateway, auth, .. } = request;
+    let permit = gateway.streams.acquire(&auth.caller.id)?;
     let (outbox, outgoing) = mpsc::channel(QUEUE_CAPACITY);
     let (sender, inbox) = mpsc::channel(QUEUE_CAPACITY);
     let id: Box<str> = random_id().into();
@@ -71,24 +73,31 @@ pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError
     }
     let mut session_task = JoinSet::new();
     let (serving, mcp_caller) = (Arc::clone(&gateway), McpCaller::new(&auth.caller).with_profile(profile));
+    let quota = MessageQuota {
+        gateway: Arc::clone(&gateway),
+        caller: auth.caller.id.clone(),
+        address: auth.address,
+        // Each frame is an HTTP request, and counted as one.
+        counts_batches_only: true,
+    };
     session_task.spawn(async move {
         let link = Link::new(outbox, inbox, JoinSet::new());
-        serving.mcp.serve_link(mcp_caller, link).await;
+        serving.mcp.serve_link(mcp_caller, link, Some(quota)).await;
     });
     let begin = Bytes::from(format!("event: endpoint\ndata: /sse/messages?session={id}\n\n"));
-    let guard = SseGuard { gateway: Arc::clone(&gateway), id, _session: session_task };
+    let guard = SseGuard { gateway: Arc::clone(&gateway), id, _session: session_task, _permit: permit };
     let rest = stream::unfold((outgoing, guard), |(mut outgoing, guard)| async move {
         loop {
             match timeout(KEEPALIVE_INTERVAL, outgoing.recv()).await {
                 Ok(Some(LinkCommand::Message(bytes))) => return Some((sse_event(&bytes), (outgoing, guard))),
+                Ok(Some(LinkCommand::Close) | None) => return None,
                 Ok(Some(_)) => {}
-                Ok(None) => return None,
                 Err(_) => return Some((Bytes::from_static(b":\n\n"), (outgoing, guard))),
             }
         }
     });
     let events = stream::once(std::future::ready(begin)).chain(rest);
-    let mut response = Response::new(stream_body(&gateway, &auth, events));
+    let mut response = Response::new(expiring_body(&gateway, &auth, events));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     Ok(response)
 }

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use axum::response::Response;
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use toolgate_http::server::OnUpgrade;
 use toolgate_mcp::transport::websocket;
 
-use crate::auth::HttpError;
+use crate::auth::{HttpError, MessageQuota};
 use crate::mcp_service::McpCaller;
-use crate::response;
+use crate::response::{self, Response};
 use crate::route::AdmittedRequest;
 
 pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError> {
     let profile = request.profile()?;
-    let AdmittedRequest { gateway, auth, parts, .. } = request;
+    let AdmittedRequest { gateway, auth, mut parts, .. } = request;
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
     let headers = &parts.headers;
     let key = headers.get(header::SEC_WEBSOCKET_KEY).filter(|_| is_handshake(headers)).cloned();
     let key = key.ok_or_else(|| {
@@ -26,15 +26,29 @@ pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError
         )
         .hint("use `/mcp` for requests over HTTP")
     })?;
+    let permit = gateway.streams.acquire(&auth.caller.id)?;
     let offered = has_token(headers, header::SEC_WEBSOCKET_PROTOCOL, "mcp");
-    let upgrade = hyper::upgrade::on(Request::from_parts(parts, ()));
     let serving = Arc::clone(&gateway);
     let mcp_caller = McpCaller::new(&auth.caller).with_profile(profile);
+    let quota = MessageQuota {
+        gateway: Arc::clone(&gateway),
+        caller: auth.caller.id.clone(),
+        address: auth.address,
+        counts_batches_only: false,
+    };
     gateway.mcp.spawn_websocket(async move {
-        let Ok(upgraded) = upgrade.await else { return };
-        let link = websocket::accept(TokioIo::new(upgraded), serving.mcp.message_limits).await;
+        let _permit = permit;
+        let accept = async {
+            let stream = upgrade?.stream().await?;
+            Some(websocket::accept(stream, serving.mcp.message_limits).await)
+        };
+        let link = tokio::select! {
+            link = accept => link,
+            () = serving.lifecycle.closing() => None,
+        };
+        let Some(link) = link else { return };
         tokio::select! {
-            () = serving.mcp.serve_link(mcp_caller, link) => {}
+            () = serving.mcp.serve_link(mcp_caller, link, Some(quota)) => {}
             () = serving.authenticator.wait_for_expiry(auth.lifetime) => {}
         }
     })?;

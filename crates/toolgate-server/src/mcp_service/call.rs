@@ -1,16 +1,13 @@
 //! `tools/call`: runs a tool through the pipeline, and connects the tool to the client.
 
-use serde::Serialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 use toolgate_json::{CallArguments, object_members, quote};
 use toolgate_mcp::server::{ClientRequest, RpcResult, adapt_result, has_result_member};
 use toolgate_mcp::{RawJson, Revision, RpcError};
-use toolgate_runtime::{CallOrigin, CallOutcome, CallRequest};
-use toolgate_types::call::ResultMetadata;
-use toolgate_types::hints::AgentHints;
+use toolgate_runtime::{CallOrigin, CallOutcome, ListRequest, Operation, OperationTarget};
 use toolgate_types::{CallError, ErrorCode};
 
+use super::hints::ResultHints;
 use super::profile::{CallRoute, with_text};
 use super::{McpCaller, McpService, RESULT_KEY};
 
@@ -23,72 +20,53 @@ impl McpService {
         }
         let routed = match self.route(mcp_caller, &request, name, arguments)? {
             CallRoute::Pipeline(routed) => routed,
-            CallRoute::Answered(outcome) => return outcome,
+            CallRoute::Answered { name, arguments, outcome } => {
+                let list = ListRequest {
+                    name,
+                    arguments: arguments.unwrap_or_else(|| RawJson::from_value(&json!({}))),
+                    trace: &request.trace,
+                    session: request.session.as_deref().map(super::issued_session),
+                };
+                return self.runtime.list(&mcp_caller.caller, list, || outcome).await;
+            }
         };
         let origin = CallOrigin {
-            session: request.session.as_deref().map(str::to_owned),
+            session: request.session.as_deref().map(super::issued_session),
             forwarded: request.forwarded(&["name", "arguments"]),
             hidden: routed.hidden,
             ..CallOrigin::default()
         };
-        let call = CallRequest {
-            name: routed.name.clone(),
-            arguments: routed.arguments.clone().map_or_else(CallArguments::empty, CallArguments::from),
+        let arguments = routed.arguments.clone().map_or_else(CallArguments::empty, CallArguments::from);
+        let call = Operation {
+            target: OperationTarget::Tool(routed.name.clone()),
+            arguments,
             trace: request.trace.clone(),
             origin,
             full_result: false,
         };
-        let mut called = self.runtime.call(&mcp_caller.caller, call).await;
+        let mut called = self.runtime.execute(&mcp_caller.caller, call).await;
         mcp_caller.record_missing(&called);
-        self.task_registry.record(mcp_caller, &self.runtime, &routed.name, called.reply.as_ref());
-        let hints_text = routed.rename_tools(&mut called);
-        let result = mcp_result(called, request.client.revision());
-        match hints_text {
-            Some(text) => result.map(|result| with_text(&result, &text)),
-            None => result,
-        }
+        routed.rename_error(&mut called);
+        let hints = ResultHints::render(&self.runtime, &mcp_caller.caller, &routed, &called);
+        mcp_result(called, &hints, request.client.revision())
     }
 }
 
-/// Usual size of hints and metadata, in bytes.
-const META_CAPACITY: usize = 1_792;
-
 /// Converts the outcome of a call to MCP, in the format of a protocol revision.
-fn mcp_result(called: CallOutcome, revision: Revision) -> RpcResult {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct ResultMeta<'a> {
-        agent_hints: &'a AgentHints,
-        metadata: &'a ResultMetadata,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        error: Option<&'a CallError>,
-        /// Value of the same key from the tool itself.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        tool: Option<&'a RawValue>,
-    }
+fn mcp_result(called: CallOutcome, hints: &ResultHints, revision: Revision) -> RpcResult {
     let CallOutcome { result, reply, rpc_error, .. } = called;
-    let result_meta = |tool: Option<&str>| {
-        let (agent_hints, metadata) = (&result.agent_hints, &result.metadata);
-        let tool = tool.and_then(|tool| serde_json::from_str(tool).ok());
-        let result_meta = ResultMeta { agent_hints, metadata, error: result.error.as_ref(), tool };
-        let mut out = Vec::with_capacity(META_CAPACITY);
-        serde_json::to_writer(&mut out, &result_meta).expect("result metadata has a JSON form");
-        String::from_utf8(out).expect("JSON is UTF-8")
-    };
     match (&result.error, rpc_error, reply) {
-        (None, _, Some(reply)) => Ok(with_metadata(&reply, result_meta, revision)),
-        (None, _, None) => {
-            Ok(with_metadata(&RawJson::from_value(&json!({ "content": [] })), result_meta, revision))
-        }
+        (None, _, Some(reply)) => Ok(with_hints(reply, hints, revision)),
+        (None, _, None) => Ok(with_hints(RawJson::from_value(&json!({ "content": [] })), hints, revision)),
         // Errors of the server are passed on unchanged.
         (Some(_), Some(rpc_error), _) => Err(rpc_error),
         (Some(error), None, Some(reply)) if error.code == ErrorCode::ToolExecutionError => {
-            Ok(with_metadata(&reply, result_meta, revision))
+            Ok(with_hints(reply, hints, revision))
         }
         (Some(error), None, _) if error.code == ErrorCode::ToolNotFound => {
             Err(RpcError::new(RpcError::INVALID_PARAMS, error.message.clone()))
         }
-        (Some(error), None, _) => Ok(with_metadata(&error_result(error), result_meta, revision)),
+        (Some(error), None, _) => Ok(with_hints(error_result(error), hints, revision)),
     }
 }
 
@@ -99,13 +77,22 @@ fn error_result(error: &CallError) -> RawJson {
     RawJson::from_value(&json!({ "content": [{ "type": "text", "text": text }], "isError": true }))
 }
 
-/// Adds hints and metadata to the `_meta` of a result, in the format of a revision, in a single pass. A value of the
-/// tool under the same key is kept inside. Unfinished results stay as they are.
-fn with_metadata(
-    reply: &RawJson,
-    result_meta: impl Fn(Option<&str>) -> String,
-    revision: Revision,
-) -> RawJson {
+/// Adds hints to a result, in the format of a revision. Unfinished results stay as they are.
+fn with_hints(reply: RawJson, hints: &ResultHints, revision: Revision) -> RawJson {
+    match hints {
+        // Most results: nothing is added, and the tool has no value under our key.
+        ResultHints::None if !reply.contains_short(RESULT_KEY) => adapt_result(revision, reply),
+        ResultHints::None => with_metadata(&reply, None, false, revision),
+        ResultHints::Brief(json) => with_metadata(&reply, Some(json), false, revision),
+        ResultHints::Full(json) => with_metadata(&reply, Some(json), true, revision),
+        ResultHints::Text(text) => with_text(&with_metadata(&reply, None, false, revision), text),
+    }
+}
+
+/// Replaces the value under our key in the `_meta` of a result, in the format of a revision, in a single pass. The value
+/// of the tool under the same key is kept inside with `keep_tool`, and removed otherwise. Unfinished results stay as they
+/// are.
+fn with_metadata(reply: &RawJson, result_meta: Option<&str>, keep_tool: bool, revision: Revision) -> RawJson {
     let members = reply.members();
     let unfinished = members.iter().any(|(name, value)| {
         name == "task" || (name == "resultType" && value.trim_matches('"') != "complete")
@@ -113,7 +100,25 @@ fn with_metadata(
     if unfinished {
         return adapt_result(revision, reply.clone());
     }
-    let mut out = String::with_capacity(reply.as_str().len() + META_CAPACITY + 256);
+    // Most results fit the revision and have no metadata: a member is added, and nothing is copied.
+    let is_typed = revision.has_handshake() || members.iter().any(|(name, _)| name == "resultType");
+    let mut members_fit =
+        members.iter().map(|(name, value)| name != "_meta" && has_result_member(revision, name, value));
+    if let Some(result_meta) = result_meta
+        && is_typed
+        && members_fit.all(|fits| fits)
+    {
+        let mut meta = String::with_capacity(result_meta.len() + RESULT_KEY.len() + 8);
+        meta.push('{');
+        quote(RESULT_KEY, &mut meta);
+        meta.push(':');
+        meta.push_str(result_meta);
+        meta.push('}');
+        if let Some(result) = reply.with_member("_meta", &meta) {
+            return result;
+        }
+    }
+    let mut out = String::with_capacity(reply.as_str().len() + result_meta.map_or(0, str::len) + 256);
     out.push('{');
     if !revision.has_handshake() {
         out.push_str("\"resultType\":\"complete\",");
@@ -132,19 +137,32 @@ fn with_metadata(
             add(&mut out, name, value);
         }
     }
-    out.push_str("\"_meta\":{");
-    let mut tool_meta = None;
-    for (name, value) in meta {
-        if name == RESULT_KEY {
-            tool_meta = Some(value);
-        } else {
+    let (own, other): (Vec<_>, Vec<_>) = meta.into_iter().partition(|(name, _)| name == RESULT_KEY);
+    if result_meta.is_some() || !other.is_empty() {
+        out.push_str("\"_meta\":{");
+        for (name, value) in other {
             add(&mut out, &name, value);
         }
+        if let Some(result_meta) = result_meta {
+            quote(RESULT_KEY, &mut out);
+            out.push(':');
+            match own.first().filter(|_| keep_tool) {
+                Some((_, tool)) => {
+                    out.push_str(result_meta.strip_suffix('}').unwrap_or(result_meta));
+                    out.push_str(",\"tool\":");
+                    out.push_str(tool);
+                    out.push('}');
+                }
+                None => out.push_str(result_meta),
+            }
+        } else {
+            out.pop();
+        }
+        out.push('}');
+    } else if out.ends_with(',') {
+        out.pop();
     }
-    quote(RESULT_KEY, &mut out);
-    out.push(':');
-    out.push_str(&result_meta(tool_meta));
-    out.push_str("}}");
+    out.push('}');
     RawJson::from_trusted(out)
 }
 
@@ -153,14 +171,10 @@ fn result_metadata_is_added_to_meta() {
     let raw = |text: &'static str| {
         RawJson::new(bytes::Bytes::from_static(text.as_bytes()), Default::default()).unwrap()
     };
-    let result_meta = |tool: Option<&str>| match tool {
-        None => r#"{"a":1}"#.to_owned(),
-        Some(tool) => format!(r#"{{"a":1,"tool":{tool}}}"#),
-    };
+    let full = ResultHints::Full(r#"{"a":1}"#.to_owned());
     let older = Revision::NEWEST_WITH_HANDSHAKE;
-    let check = |reply: &'static str, due: &str| {
-        assert_eq!(with_metadata(&raw(reply), result_meta, older).as_str(), due)
-    };
+    let check =
+        |reply: &'static str, due: &str| assert_eq!(with_hints(raw(reply), &full, older).as_str(), due);
     check(r#"{"content":[ ],"n":1.0}"#, r#"{"content":[ ],"n":1.0,"_meta":{"toolgate/result":{"a":1}}}"#);
     check(
         r#"{"_meta": {"x":1.0} ,"content":[]}"#,
@@ -173,8 +187,33 @@ fn result_metadata_is_added_to_meta() {
     check(r#"{"task":{"taskId":"t"}}"#, r#"{"task":{"taskId":"t"}}"#);
     // Members that exist only in the newest revision.
     check(r#"{"resultType":"complete","ttlMs":5}"#, r#"{"_meta":{"toolgate/result":{"a":1}}}"#);
-    let newest =
-        |reply: &'static str| with_metadata(&raw(reply), result_meta, Revision::NEWEST).as_str().to_owned();
+    let newest = |reply: &'static str| with_hints(raw(reply), &full, Revision::NEWEST).as_str().to_owned();
     assert_eq!(newest("{}"), r#"{"resultType":"complete","_meta":{"toolgate/result":{"a":1}}}"#);
     assert_eq!(newest(r#"{"resultType":"input_required"}"#), r#"{"resultType":"input_required"}"#);
+}
+
+#[test]
+fn only_full_hints_keep_the_value_of_the_tool() {
+    let check = |hints: ResultHints, due: [&str; 3]| {
+        let replies = [
+            r#"{"content":[]}"#,
+            r#"{"content":[],"_meta":{"toolgate/result":{"b":2}}}"#,
+            r#"{"_meta":{"x":1,"toolgate/result":{"b":2}},"content":[]}"#,
+        ];
+        let older = Revision::NEWEST_WITH_HANDSHAKE;
+        let found = replies.map(|reply| with_hints(RawJson::from_trusted(reply.to_owned()), &hints, older));
+        assert_eq!(found.each_ref().map(RawJson::as_str), due, "{hints:?}");
+    };
+    let none = [r#"{"content":[]}"#, r#"{"content":[]}"#, r#"{"content":[],"_meta":{"x":1}}"#];
+    check(ResultHints::None, none);
+    check(
+        ResultHints::Brief(r#"{"a":1}"#.to_owned()),
+        [
+            r#"{"content":[],"_meta":{"toolgate/result":{"a":1}}}"#,
+            r#"{"content":[],"_meta":{"toolgate/result":{"a":1}}}"#,
+            r#"{"content":[],"_meta":{"x":1,"toolgate/result":{"a":1}}}"#,
+        ],
+    );
+    let text = |rest: &str| format!(r#"{{"content":[{{"type":"text","text":"t"}}]{rest}}}"#);
+    check(ResultHints::Text("t".to_owned()), [&text(""), &text(""), &text(r#","_meta":{"x":1}"#)]);
 }

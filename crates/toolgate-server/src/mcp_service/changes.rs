@@ -1,6 +1,7 @@
 //! Notifications outside of requests: changed lists and updated resources.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _};
@@ -30,11 +31,12 @@ fn fingerprint<T: Hash>(texts: T) -> u64 {
 
 impl McpService {
     fn visible_lists(&self, mcp_caller: &McpCaller) -> VisibleLists {
-        let mut resources = self.resource_definitions(mcp_caller, |offer| &offer.resources);
-        resources.extend(self.resource_definitions(mcp_caller, |offer| &offer.templates));
+        let caller = &mcp_caller.caller;
+        let mut resources = self.resource_definitions(mcp_caller, self.runtime.visible_resources(caller));
+        resources.extend(self.resource_definitions(mcp_caller, self.runtime.visible_templates(caller)));
         let prompts = self.named_prompts(mcp_caller).into_iter();
         let prompts: Vec<_> =
-            prompts.map(|(name, _, prompt)| format!("{name} {}", prompt.definition.as_str())).collect();
+            prompts.map(|shown| format!("{} {}", shown.name, shown.prompt.definition.as_str())).collect();
         VisibleLists {
             tools: self.visible_tool_pages(mcp_caller),
             prompts: fingerprint(prompts),
@@ -44,11 +46,12 @@ impl McpService {
 }
 
 pub(super) fn stream(service: McpService, mcp_caller: McpCaller) -> BoxStream<'static, ServiceChange> {
-    let allowed = mcp_caller.clone();
+    let (runtime, caller) = (Arc::clone(&service.runtime), Arc::clone(&mcp_caller.caller));
     let updates = updates(service.runtime.resource_updates()).filter_map(move |update| {
         let change = match update {
-            ResourceUpdate::Updated(server, _) if !allowed.has_access(server.as_str(), "resources") => None,
-            ResourceUpdate::Updated(_, params) => resource_change(params),
+            ResourceUpdate::Updated(server, params) => resource_change(params)
+                .filter(|(uri, _)| runtime.may_see_resource(&caller, server.as_str(), uri))
+                .map(|(uri, params)| ServiceChange::Resource(uri, params)),
             ResourceUpdate::Missed => Some(ServiceChange::Missed),
         };
         std::future::ready(change)
@@ -107,13 +110,14 @@ fn updates(
     })
 }
 
-fn resource_change(params: RawJson) -> Option<ServiceChange> {
+/// The URI of an update, and its parameters.
+fn resource_change(params: RawJson) -> Option<(Box<str>, RawJson)> {
     #[derive(Deserialize)]
     struct Params {
         uri: Box<str>,
     }
     let uri = params.parse::<Params>().ok()?.uri;
-    Some(ServiceChange::Resource(uri, params))
+    Some((uri, params))
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use toolgate_mcp::server::{ClientRequest, RpcResult};
 use toolgate_mcp::{RawJson, RpcError};
 use toolgate_runtime::catalog::SEPARATOR;
-use toolgate_runtime::{Catalog, CatalogTool, OfferedItem, ServerOffer};
+use toolgate_runtime::{Catalog, CatalogTool, OfferedItem, VisibleItem};
 use toolgate_types::Profile;
 use toolgate_types::profile::{DisplayOverride, ProfileName, ProfileSelection, ToolExposure};
 
@@ -25,6 +25,13 @@ const MAX_BYTES: usize = 64 << 20;
 
 /// A list, split into pages.
 pub(super) type Pages = Arc<[RawJson]>;
+
+/// A prompt under the name that a client sees.
+pub(super) struct NamedPrompt {
+    pub(super) name: String,
+    pub(super) server: String,
+    pub(super) prompt: OfferedItem,
+}
 
 /// Cache of rendered tool lists.
 #[derive(Default)]
@@ -126,41 +133,42 @@ impl McpService {
         let named = self.named_prompts(mcp_caller).into_iter();
         page_result(
             "prompts",
-            named.map(|(name, _, prompt)| with_overrides(&prompt.definition, Some(&name), None)),
+            named.map(|shown| with_overrides(&shown.prompt.definition, Some(&shown.name), None)),
             request,
         )
     }
 
-    /// Prompts of a caller: name shown to clients, server, prompt. If two servers offer the same name, the first one
-    /// configured keeps it, and the other gets a qualified name.
-    pub(super) fn named_prompts(&self, mcp_caller: &McpCaller) -> Vec<(String, String, OfferedItem)> {
+    /// Prompts of a caller. If two servers offer the same name, the first one configured keeps it, and the other gets a
+    /// qualified name.
+    pub(super) fn named_prompts(&self, mcp_caller: &McpCaller) -> Vec<NamedPrompt> {
         let (mut seen, mut all) = (HashSet::new(), Vec::new());
         let Ok(profile) = self.profile(mcp_caller) else { return all };
-        for (server, offer) in self.runtime.offers() {
-            if !mcp_caller.has_access(&server, "prompts") {
+        let servers = self.runtime.servers();
+        // `{server}__…` belongs to that server alone, so that no other server takes the place of its prompts.
+        let is_of_other = |server: &str, name: &str| {
+            let owner = name.split_once(SEPARATOR).map(|(owner, _)| owner);
+            owner.is_some_and(|owner| owner != server && servers.iter().any(|known| known.name == owner))
+        };
+        for VisibleItem { server, item } in self.runtime.visible_prompts(&mcp_caller.caller) {
+            let qualified = format!("{server}{SEPARATOR}{}", item.id);
+            let names = [item.id.as_str(), &qualified];
+            let Some((overrides, mut prompt)) =
+                select(profile.as_deref().map(|it| &it.prompts), &names, &item)
+            else {
                 continue;
+            };
+            let name =
+                overrides.and_then(|overrides| overrides.name.clone()).unwrap_or_else(|| prompt.id.clone());
+            let is_free = overrides.is_some() || !is_of_other(&server, &name);
+            let name = if is_free && seen.insert(name.clone()) { name } else { qualified };
+            if let Some(overrides) = overrides {
+                prompt.definition = RawJson::from_trusted(with_overrides(
+                    &prompt.definition,
+                    None,
+                    overrides.description.as_deref(),
+                ));
             }
-            for prompt in offer.prompts.iter().filter(|prompt| prompt.fault.is_none()) {
-                let qualified = format!("{server}{SEPARATOR}{}", prompt.id);
-                let names = [prompt.id.as_str(), &qualified];
-                let Some((overrides, mut prompt)) =
-                    select(profile.as_deref().map(|it| &it.prompts), &names, prompt)
-                else {
-                    continue;
-                };
-                let name = overrides
-                    .and_then(|overrides| overrides.name.clone())
-                    .unwrap_or_else(|| prompt.id.clone());
-                let name = if seen.insert(name.clone()) { name } else { qualified };
-                if let Some(overrides) = overrides {
-                    prompt.definition = RawJson::from_trusted(with_overrides(
-                        &prompt.definition,
-                        None,
-                        overrides.description.as_deref(),
-                    ));
-                }
-                all.push((name, server.clone(), prompt));
-            }
+            all.push(NamedPrompt { name, server, prompt });
         }
         all
     }
@@ -168,7 +176,8 @@ impl McpService {
     pub(super) fn resources(&self, mcp_caller: &McpCaller, request: &ClientRequest) -> RpcResult {
         page_result(
             "resources",
-            self.resource_definitions(mcp_caller, |offer| &offer.resources).into_iter(),
+            self.resource_definitions(mcp_caller, self.runtime.visible_resources(&mcp_caller.caller))
+                .into_iter(),
             request,
         )
     }
@@ -176,7 +185,8 @@ impl McpService {
     pub(super) fn templates(&self, mcp_caller: &McpCaller, request: &ClientRequest) -> RpcResult {
         page_result(
             "resourceTemplates",
-            self.resource_definitions(mcp_caller, |offer| &offer.templates).into_iter(),
+            self.resource_definitions(mcp_caller, self.runtime.visible_templates(&mcp_caller.caller))
+                .into_iter(),
             request,
         )
     }
@@ -185,25 +195,20 @@ impl McpService {
     pub(super) fn resource_definitions(
         &self,
         mcp_caller: &McpCaller,
-        of: impl Fn(&ServerOffer) -> &Arc<[OfferedItem]>,
+        visible: Vec<VisibleItem>,
     ) -> Vec<String> {
         let (mut seen, mut all) = (HashSet::new(), Vec::new());
         let Ok(profile) = self.profile(mcp_caller) else { return all };
-        for (server, offer) in self.runtime.offers() {
-            if !mcp_caller.has_access(&server, "resources") {
-                continue;
-            }
-            for one in of(&offer).iter().filter(|one| one.fault.is_none()) {
-                let selection = profile.as_deref().map(|profile| &profile.resources);
-                let Some((overrides, one)) = select(selection, &[&one.id], one) else { continue };
-                if seen.insert(one.id.clone()) {
-                    all.push(match overrides {
-                        Some(DisplayOverride { name, description }) => {
-                            with_overrides(&one.definition, name.as_deref(), description.as_deref())
-                        }
-                        None => one.definition.as_str().to_owned(),
-                    });
-                }
+        for VisibleItem { item, .. } in visible {
+            let selection = profile.as_deref().map(|profile| &profile.resources);
+            let Some((overrides, one)) = select(selection, &[&item.id], &item) else { continue };
+            if seen.insert(one.id.clone()) {
+                all.push(match overrides {
+                    Some(DisplayOverride { name, description }) => {
+                        with_overrides(&one.definition, name.as_deref(), description.as_deref())
+                    }
+                    None => one.definition.as_str().to_owned(),
+                });
             }
         }
         all

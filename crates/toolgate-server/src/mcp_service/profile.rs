@@ -11,10 +11,10 @@ use toolgate_mcp::server::{ClientRequest, RpcResult};
 use toolgate_mcp::{RawJson, RpcError};
 use toolgate_runtime::CallOutcome;
 use toolgate_types::Profile;
-use toolgate_types::profile::{HintsPlacement, ProfileName, ToolExposure};
+use toolgate_types::profile::{HintsMode, ProfileName, ToolExposure};
 
 use super::{McpCaller, McpService};
-use crate::profile::{CALL_TOOL, DESCRIBE_TOOL, ProfileTool, ProfileView, SEARCH_TOOLS, hints_as_text};
+use crate::profile::{CALL_TOOL, DESCRIBE_TOOL, ProfileTool, ProfileView, SEARCH_TOOLS};
 
 /// Cache of views, by profile.
 #[derive(Default)]
@@ -24,8 +24,8 @@ pub(super) struct ViewCache(Mutex<HashMap<ProfileName, Arc<ProfileView>>>);
 pub(super) enum CallRoute {
     /// Through the pipeline.
     Pipeline(RoutedCall),
-    /// Answered by the gateway itself.
-    Answered(RpcResult),
+    /// Answered by the gateway itself: a search of the tools that the caller may see. It is recorded as a list.
+    Answered { name: &'static str, arguments: Option<RawJson>, outcome: RpcResult },
 }
 
 /// A call with the tool name and arguments of the catalog.
@@ -37,15 +37,21 @@ pub(super) struct RoutedCall {
     pub(super) hidden: bool,
     /// The profile, and the tool in it, if any.
     pub(super) seen: Option<(Arc<ProfileView>, Option<Arc<ProfileTool>>)>,
+    /// Hints in the result.
+    pub(super) hints: HintsMode,
 }
 
 impl RoutedCall {
-    /// Renames tools in the outcome to the names of the profile. Returns hints to add as text, if the profile wants
-    /// that.
-    pub(super) fn rename_tools(&self, called: &mut CallOutcome) -> Option<String> {
-        let (view, shown) = self.seen.as_ref()?;
-        view.rename_tools(called, shown.as_deref());
-        (view.profile.hints == HintsPlacement::Text).then(|| hints_as_text(&called.result.agent_hints))
+    /// Renames tools in the error to the names of the profile.
+    pub(super) fn rename_error(&self, called: &mut CallOutcome) {
+        if let Some((view, shown)) = &self.seen {
+            view.rename_error(called, shown.as_deref());
+        }
+    }
+
+    /// The profile, if any.
+    pub(super) fn view(&self) -> Option<&ProfileView> {
+        self.seen.as_ref().map(|(view, _)| &**view)
     }
 }
 
@@ -103,27 +109,20 @@ impl McpService {
         arguments: Option<RawJson>,
     ) -> Result<CallRoute, RpcError> {
         let Some(profile) = self.profile(mcp_caller)? else {
-            return Ok(CallRoute::Pipeline(RoutedCall { name, arguments, ..RoutedCall::default() }));
+            let hints = self.runtime.profiles().hints;
+            return Ok(CallRoute::Pipeline(RoutedCall { name, arguments, hints, ..RoutedCall::default() }));
         };
         let view = self.view(&profile);
         if profile.exposure == ToolExposure::Search {
             let revision = request.client.revision();
             match name.as_str() {
                 SEARCH_TOOLS => {
-                    return Ok(CallRoute::Answered(self.search(
-                        mcp_caller,
-                        &view,
-                        arguments.as_ref(),
-                        revision,
-                    )));
+                    let outcome = self.search(mcp_caller, &view, arguments.as_ref(), revision);
+                    return Ok(CallRoute::Answered { name: SEARCH_TOOLS, arguments, outcome });
                 }
                 DESCRIBE_TOOL => {
-                    return Ok(CallRoute::Answered(self.describe(
-                        mcp_caller,
-                        &view,
-                        arguments.as_ref(),
-                        revision,
-                    )));
+                    let outcome = self.describe(mcp_caller, &view, arguments.as_ref(), revision);
+                    return Ok(CallRoute::Answered { name: DESCRIBE_TOOL, arguments, outcome });
                 }
                 CALL_TOOL => {
                     let (name, arguments) = super::search::call_tool_target(arguments.as_ref())?;
@@ -137,14 +136,16 @@ impl McpService {
 }
 
 fn routed_call(view: Arc<ProfileView>, name: String, arguments: Option<RawJson>) -> RoutedCall {
+    let hints = view.profile.hints;
     match view.find(&name).map(Arc::clone) {
         Some(shown) => RoutedCall {
             name: shown.tool.name.clone(),
             arguments: arguments.map(|arguments| shown.arguments(arguments)),
             hidden: false,
             seen: Some((view, Some(shown))),
+            hints,
         },
-        None => RoutedCall { name, arguments, hidden: true, seen: Some((view, None)) },
+        None => RoutedCall { name, arguments, hidden: true, seen: Some((view, None)), hints },
     }
 }
 

@@ -3,6 +3,8 @@
 //! They show what the tool list would show to the same caller. A call through `call_tool` is a call of the tool itself,
 //! in the execution log and everywhere else. Invariant: no query finds a tool the caller may not see.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use toolgate_mcp::server::{RpcResult, adapt_result};
 use toolgate_mcp::{RawJson, Revision, RpcError};
@@ -91,7 +93,7 @@ impl McpService {
     pub(super) fn search(
         &self,
         mcp_caller: &McpCaller,
-        view: &ProfileView,
+        view: &Arc<ProfileView>,
         arguments: Option<&RawJson>,
         revision: Revision,
     ) -> RpcResult {

@@ -3,22 +3,15 @@
 //! Hints name tools to call next, messages name the tool that was called. Invariant: the outcome names no tool outside
 //! the profile, and all others by the names the client knows.
 
-use std::fmt::Write as _;
-
-use serde::Serialize;
-use toolgate_runtime::CallOutcome;
-use toolgate_types::hints::{AgentHints, NextAction};
+use toolgate_runtime::{CallOutcome, SuggestedAction};
+use toolgate_types::hints::AgentHints;
 use toolgate_types::{CallError, ErrorCode};
 
 use super::{ProfileTool, ProfileView};
 
-/// Suggested actions included in hints as text.
-const MAX_ACTIONS: usize = 3;
-
 impl ProfileView {
-    /// Replaces catalog names by profile names.
-    pub(crate) fn rename_tools(&self, called: &mut CallOutcome, tool: Option<&ProfileTool>) {
-        self.rename_hints(&mut called.result.agent_hints);
+    /// Replaces catalog names by profile names in the error of a call.
+    pub(crate) fn rename_error(&self, called: &mut CallOutcome, tool: Option<&ProfileTool>) {
         let Some(error) = &mut called.result.error else { return };
         if let Some(tool) = tool.filter(|tool| tool.name != tool.tool.name) {
             rename(error, &tool.tool.name, &tool.name);
@@ -35,7 +28,8 @@ impl ProfileView {
         all.then(|| parts.join("`"))
     }
 
-    fn rename_hints(&self, hints: &mut AgentHints) {
+    /// Replaces catalog names by profile names in hints, and removes hints about other tools.
+    pub(crate) fn rename_hints(&self, hints: &mut AgentHints) {
         hints.suggested_next_actions.retain_mut(|next| self.rename_action(&mut next.action));
         for next in &mut hints.suggested_next_actions {
             next.prerequisites.retain_mut(|action| self.rename_action(action));
@@ -55,6 +49,23 @@ impl ProfileView {
                 }
             }
         }
+    }
+
+    /// Replaces catalog names by profile names in suggested actions, and removes actions that are other tools.
+    pub(crate) fn rename_actions(&self, actions: &mut Vec<SuggestedAction<'_>>) {
+        actions.retain_mut(|suggested| match self.catalog.resolve(&suggested.action) {
+            None => true,
+            Some(tool) => match self.by_catalog_name(&tool.name) {
+                Some(shown) if *suggested.action == *shown.name => true,
+                Some(shown) => {
+                    suggested.action = shown.name.to_string().into();
+                    // The prepared JSON has the name of the catalog.
+                    suggested.members = None;
+                    true
+                }
+                None => false,
+            },
+        });
     }
 
     /// Replaces the name of a tool. Returns false if the tool is not part of the profile. An action that is not a tool
@@ -80,31 +91,4 @@ fn rename(error: &mut CallError, from: &str, to: &str) {
     // A CLI command with the catalog name is useless to a model that knows the tool by another name.
     let hint = error.hint.take().filter(|hint| !hint.contains(&format!("tools show {from}")));
     error.hint = hint.map(|hint| renamed(&hint));
-}
-
-/// The serialized form of a unit variant.
-fn serialized_word(value: &impl Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
-}
-
-/// Hints as text, for models that see only the text of results.
-pub(crate) fn hints_as_text(hints: &AgentHints) -> String {
-    let mut out = format!(
-        "Hints: confidence {}, source quality {}, valid: {}.",
-        hints.confidence.get(),
-        serialized_word(&hints.source_quality),
-        serialized_word(&hints.validity_period)
-    );
-    for warning in &hints.warnings {
-        let fix = warning.suggested_fix.as_ref().map(|fix| format!("; {fix}")).unwrap_or_default();
-        let _ = write!(out, "\nWarning: {}{fix}.", warning.message);
-    }
-    for risk in &hints.risk_factors {
-        let _ = write!(out, "\nRisk: {}.", risk.description);
-    }
-    for NextAction { action, description, .. } in hints.suggested_next_actions.iter().take(MAX_ACTIONS) {
-        let text = description.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
-        let _ = write!(out, "\nNext: `{action}`{text}.");
-    }
-    out
 }

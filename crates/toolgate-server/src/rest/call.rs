@@ -6,18 +6,18 @@
 
 use std::time::Duration;
 
-use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 use toolgate_json::{CallArguments, RawJson};
 use toolgate_mcp::{Forwarded, TraceContext};
-use toolgate_runtime::{CallOrigin, CallRequest};
+use toolgate_runtime::{CallOrigin, Operation, OperationTarget, SessionId};
 use toolgate_types::Caller;
 
 use super::tools;
 use crate::auth::{Authenticated, HttpError};
 use crate::lifecycle::{CountGuard, Phase};
+use crate::response::Response;
 use crate::route::{AdmittedRequest, schema_of};
 use crate::{Gateway, response};
 
@@ -117,10 +117,10 @@ pub(crate) async fn explain_policy(request: AdmittedRequest) -> Result<Response,
     };
     let request = call_request(auth, name, call_body);
     let explanation =
-        gateway.runtime.explain(&caller, &request).ok_or_else(|| tools::no_tool(&request.name))?;
+        gateway.runtime.explain(&caller, &request).ok_or_else(|| tools::no_tool(request.name()))?;
     let mut document = json!(explanation);
     document["caller"] = json!(caller.id);
-    document["tool"] = json!(request.name);
+    document["tool"] = json!(request.name());
     Ok(response::json(&document))
 }
 
@@ -145,15 +145,15 @@ impl Gateway {
         let _call = self.begin_call()?;
         let request = call_request(auth, name, call_body);
         let trace = request.trace.clone();
-        let called = self.runtime.call(&auth.caller, request).await;
-        let mut response = response::call_result(&called);
+        let called = self.runtime.execute(&auth.caller, request).await;
+        let mut response = response::call_result(&self.runtime, &auth.caller, &called);
         response::set_request_ids(&mut response, &trace);
         Ok(response)
     }
 }
 
 /// Builds the request to the runtime.
-fn call_request(auth: &Authenticated, name: String, call_body: CallBody) -> CallRequest {
+fn call_request(auth: &Authenticated, name: String, call_body: CallBody) -> Operation {
     let RequestContext { user_id, session_id, correlation_id, trace_id, agent_version, metadata, .. } =
         call_body.context;
     let mut trace = auth.trace.clone();
@@ -167,13 +167,14 @@ fn call_request(auth: &Authenticated, name: String, call_body: CallBody) -> Call
     let arguments = call_body.arguments.map_or_else(CallArguments::empty, CallArguments::from);
     let origin = CallOrigin {
         user: user_id,
-        session: session_id,
+        session: session_id.map(SessionId::Claimed),
         agent_version,
         metadata: metadata.map(Json::Object),
         forwarded: Forwarded::default(),
         hidden: false,
+        profile: None,
     };
-    CallRequest { name, arguments, trace, origin, full_result: false }
+    Operation { target: OperationTarget::Tool(name), arguments, trace, origin, full_result: false }
 }
 
 impl CallBody {

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::response::Response;
-use hyper::StatusCode;
-use hyper::header::{self, HeaderValue};
+use http::StatusCode;
+use http::header::{self, HeaderValue};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use toolgate_types::Caller;
 
 use crate::auth::HttpError;
-use crate::response;
+use crate::response::{self, Response};
 use crate::route::AdmittedRequest;
 
 /// Limits of a caller: number of permission patterns, length of the description.

@@ -3,9 +3,8 @@
 //! Every change goes through the queue of the registry. Here it gets its name, the checks of its content, and its response.
 //! Invariant: a successful response means the change is on disk and in use.
 
-use axum::response::Response;
-use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Method, StatusCode};
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Method, StatusCode};
 use serde_json::{Map, Value as Json, json};
 use toolgate_store::document::{EntryAction, EntryError, EntryKind, EntryOp};
 use toolgate_store::registry::{
@@ -15,7 +14,7 @@ use toolgate_store::store::Revision;
 
 use super::guard;
 use crate::auth::HttpError;
-use crate::response::ErrorDetails;
+use crate::response::{ErrorDetails, Response};
 use crate::route::AdmittedRequest;
 use crate::{Gateway, response};
 
@@ -78,16 +77,20 @@ async fn change_one(request: &AdmittedRequest, kind: EntryKind, name: String) ->
 }
 
 /// Submits a change and responds with its outcome.
-async fn submit(request: &AdmittedRequest, op: EntryOp) -> Result<Response, HttpError> {
+async fn submit(request: &AdmittedRequest, mut op: EntryOp) -> Result<Response, HttpError> {
     let (gateway, auth) = (&request.gateway, &request.auth);
     let _call = gateway.begin_call()?;
     let registry = gateway.registry.as_ref().ok_or_else(|| {
         HttpError::unavailable("tools and servers cannot be changed on this gateway")
             .hint("see the output of `toolgate serve` for the reason")
     })?;
-    if !auth.via_socket {
-        guard::check(&op, &auth.caller, &registry.state(), &gateway.allowed).await?;
-    }
+    // The socket user can edit the files anyway.
+    let authorize = if auth.via_socket {
+        None
+    } else {
+        guard::check(&mut op, &auth.caller, &registry.state(), &gateway.allowed).await?;
+        Some(guard::tool_authorizer(&auth.caller))
+    };
     let expect = expected(&request.parts.headers, registry)?;
     let (kind, name) = (op.kind, op.name.clone());
     let (status, removed) = match op.action {
@@ -95,7 +98,7 @@ async fn submit(request: &AdmittedRequest, op: EntryOp) -> Result<Response, Http
         EntryAction::Replace(_) | EntryAction::Patch(_) => (StatusCode::OK, false),
         EntryAction::Remove => (StatusCode::NO_CONTENT, true),
     };
-    let outcome = registry.submit(RegistryChange { expect, op }).await;
+    let outcome = registry.submit(RegistryChange { expect, op, authorize }).await;
     let CommittedChange { rev, notes } = outcome.map_err(|refused| registry_error(&refused, &name))?;
     tracing::info!(caller = %auth.caller.id, "{} `{name}` was changed, revision {rev}", kind.label());
     if removed {
@@ -161,6 +164,9 @@ fn expected(headers: &HeaderMap, registry: &Registry) -> Result<Option<Revision>
 
 /// Converts a rejected change to an HTTP error, with all problems found.
 fn registry_error(refused: &ChangeError, name: &str) -> HttpError {
+    if let ChangeError::Unauthorized { missing } = refused {
+        return HttpError::missing_permissions(missing);
+    }
     let status = match refused {
         ChangeError::Entry(EntryError::Exists { .. } | EntryError::File(_))
         | ChangeError::FilesRejected(_) => StatusCode::CONFLICT,
@@ -169,6 +175,7 @@ fn registry_error(refused: &ChangeError, name: &str) -> HttpError {
             StatusCode::UNPROCESSABLE_ENTITY
         }
         ChangeError::Conflict { .. } => StatusCode::PRECONDITION_FAILED,
+        ChangeError::Unauthorized { .. } => StatusCode::FORBIDDEN,
         ChangeError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
     };
     let (message, problems, hint) = match refused {

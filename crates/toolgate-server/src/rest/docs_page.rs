@@ -3,12 +3,11 @@
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
-use axum::body::Body;
-use axum::response::Response;
-use hyper::header::{self, HeaderValue};
+use http::header::{self, HeaderValue};
 
 use super::openapi::reason;
 use crate::auth::HttpError;
+use crate::response::{Response, ResponseBody};
 use crate::route::{AdmittedRequest, ApiOperation, Requirement, ResponseContent, Route};
 use crate::routes::ROUTES;
 
@@ -21,7 +20,7 @@ const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;mar
 
 pub(crate) async fn show(_: AdmittedRequest) -> Result<Response, HttpError> {
     static PAGE: OnceLock<String> = OnceLock::new();
-    let mut response = Response::new(Body::from(PAGE.get_or_init(page).as_str()));
+    let mut response = Response::new(ResponseBody::from(PAGE.get_or_init(page).as_str()));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));

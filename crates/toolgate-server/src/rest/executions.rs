@@ -6,12 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use hyper::StatusCode;
-use hyper::header::{self, HeaderValue};
+use http::StatusCode;
+use http::header::{self, HeaderValue};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
@@ -21,9 +19,10 @@ use tokio::time::{Instant, sleep};
 use toolgate_audit::project::{CallCursor, ProjectFollower, parse_time};
 use toolgate_audit::{CallFilter, ProjectLog};
 use toolgate_types::ErrorCode;
+use toolgate_types::call::OperationKind;
 
 use crate::auth::HttpError;
-use crate::response;
+use crate::response::{self, Response, ResponseBody};
 use crate::route::AdmittedRequest;
 
 /// Queries that run at the same time. Each reads files.
@@ -42,6 +41,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExecutionQuery {
     tool: Option<String>,
+    kind: Option<String>,
     caller: Option<String>,
     status: Option<String>,
     since: Option<String>,
@@ -53,13 +53,22 @@ pub(crate) struct ExecutionQuery {
 
 impl ExecutionQuery {
     fn filter(self) -> Result<CallFilter, HttpError> {
-        let Self { tool, caller, status, since, until, grep, .. } = self;
+        let Self { tool, kind, caller, status, since, until, grep, .. } = self;
+        let unknown = |kind: &str| {
+            let labels = OperationKind::ALL.map(OperationKind::label).join(", ");
+            HttpError::invalid(format!("unknown kind `{kind}`")).hint(format!("the kinds are {labels}"))
+        };
+        let kind = kind.map(|kind| {
+            let known = OperationKind::ALL.into_iter().find(|known| known.label() == kind);
+            known.ok_or_else(|| unknown(&kind))
+        });
+        let kind = kind.transpose()?;
         let time = |text: Option<String>| {
             let time = text.map(|text| parse_time(&text, Timestamp::now())).transpose();
             time.map_err(|error| HttpError::invalid(error.to_string()))
         };
         let (since, until) = (time(since)?, time(until)?);
-        Ok(CallFilter { tool, caller, status, since, until, grep, ..CallFilter::default() })
+        Ok(CallFilter { tool, kind, caller, status, since, until, grep, ..CallFilter::default() })
     }
 }
 
@@ -102,6 +111,7 @@ pub(crate) async fn stream(request: AdmittedRequest) -> Result<Response, HttpErr
         HttpError::new(StatusCode::TOO_MANY_REQUESTS, code, "too many streams are open")
             .retry_after(KEEP_ALIVE)
     })?;
+    let permit = (permit, gateway.streams.acquire(&auth.caller.id)?);
     let following = gateway.log.read(move |log, _| log.follow(&filter)).await?;
     // Tells the client that nothing is missed from here on.
     let first = futures_util::stream::once(async { Ok::<_, io::Error>(Bytes::from_static(b": open\n\n")) });
@@ -117,7 +127,8 @@ pub(crate) async fn stream(request: AdmittedRequest) -> Result<Response, HttpErr
             () = shared.authenticator.wait_for_expiry(lifetime) => {}
         }
     };
-    let mut response = Response::new(Body::from_stream(first.chain(rest).take_until(Box::pin(closing))));
+    let mut response =
+        Response::new(ResponseBody::from_stream(first.chain(rest).take_until(Box::pin(closing))));
     let kind = HeaderValue::from_static("text/event-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     Ok(response)

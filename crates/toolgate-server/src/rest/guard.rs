@@ -1,23 +1,24 @@
 //! Checks of registry entries that arrive over the network. Files of the operator are not checked.
 //!
-//! There are three. Only callers with `servers:exec`, granted by its exact name, may register a command, and only one
-//! the operator allows. An entry may read only variables that the project already reads. A URL must point to the
-//! internet, or to a network the operator allows. Invariant: a check starts nothing, and sends only DNS queries.
+//! There are four. Only callers with `servers:exec`, granted by its exact name, may choose the program that runs: the
+//! command of a server, and only one the operator allows, or the script of a tool. Only callers that have the permissions
+//! a tool requires may change them. An entry may read only variables that the project already reads. A URL must point to
+//! the internet, or to a network the operator allows; and the entry gets these networks as its `allow_networks`, because
+//! its host may lead elsewhere later. Invariant: a check starts nothing, and sends only DNS queries.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use hyper::StatusCode;
+use http::StatusCode;
 use serde_json::{Map, Value as Json};
-use tokio::net::lookup_host;
 use tokio::time::timeout;
-use toolgate_mcp::network::non_public_network;
+use toolgate_mcp::network::{AddressPolicy, BlockedAddress};
 use toolgate_store::document::{EntryAction, EntryKind, EntryOp};
-use toolgate_store::registry::{RegistryProblem, RegistryState};
-use toolgate_types::Caller;
+use toolgate_store::registry::{RegistryProblem, RegistryState, ToolAuthorizer, ToolChange};
 use toolgate_types::network::Network;
 use toolgate_types::server::Transport;
-use url::{Host, Position, Url};
+use toolgate_types::tool::{Permission, ScriptSpec};
+use toolgate_types::{Caller, ToolDefinition};
+use url::{Position, Url};
 
 use crate::auth::{HttpError, require_explicit_permission};
 use crate::response::ErrorDetails;
@@ -26,6 +27,8 @@ use crate::routes::SERVERS_EXEC;
 /// Keys of a server entry that run a command on this machine, or read its files.
 const LOCAL_KEYS: [&str; 10] =
     ["command", "args", "server", "env", "env_file", "envFile", "cwd", "encoding", "config", "tls"];
+/// Key of a server entry with the networks of its connections.
+const ALLOW_NETWORKS: &str = "allow_networks";
 /// Time limit of a DNS lookup.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -38,9 +41,9 @@ pub(crate) struct AllowList {
     pub(crate) commands: Option<Vec<String>>,
 }
 
-/// Checks that a caller may make a change.
+/// Checks that a caller may make a change, and limits the networks of the entry.
 pub(super) async fn check(
-    op: &EntryOp,
+    op: &mut EntryOp,
     caller: &Caller,
     state: &RegistryState,
     allowed: &AllowList,
@@ -59,8 +62,69 @@ pub(super) async fn check(
         for url in urls(entry) {
             check_url(url, &allowed.networks).await?;
         }
+        limit_networks(op, &allowed.networks)?;
     }
     Ok(())
+}
+
+/// Writes the allowed networks into an entry with a URL, so that they are checked on every connection.
+fn limit_networks(op: &mut EntryOp, allowed: &[Network]) -> Result<(), HttpError> {
+    let (EntryAction::Add(entry) | EntryAction::Replace(entry) | EntryAction::Patch(entry)) = &mut op.action
+    else {
+        return Ok(());
+    };
+    if entry.contains_key(ALLOW_NETWORKS) {
+        let message = format!("`{ALLOW_NETWORKS}` cannot be set over HTTP");
+        return Err(HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message)
+            .hint("`serve.allow_networks` in toolgate.yaml lists the allowed networks"));
+    }
+    if ["url", "oauth"].iter().any(|key| entry.contains_key(*key)) {
+        let networks = allowed.iter().map(|network| Json::String(network.to_string())).collect();
+        entry.insert(ALLOW_NETWORKS.to_owned(), Json::Array(networks));
+    }
+    Ok(())
+}
+
+/// Checks a change of a tool when it is applied: the caller needs `servers:exec` to choose the program, and both
+/// the old and the new permissions of the tool to change them. A tool that does not exist counts as one with its default
+/// permission, so that removing a tool and adding it again is the same as changing it.
+pub(super) fn tool_authorizer(caller: &Caller) -> ToolAuthorizer {
+    let caller = caller.clone();
+    ToolAuthorizer::new(move |change| {
+        let exec: Permission = SERVERS_EXEC.parse().expect("a valid permission");
+        let mut needed = Vec::new();
+        if changes_program(change) && !caller.has_explicit_permission(&exec) {
+            needed.push(exec);
+        }
+        let required = |tool: Option<&ToolDefinition>| match tool {
+            Some(tool) => tool.required_permissions(),
+            None => change.name.parse().iter().map(Permission::of_own_tool).collect(),
+        };
+        let (before, after) = (required(change.before), required(change.after));
+        let covers = |one: &[Permission], other: &[Permission]| one.iter().all(|it| other.contains(it));
+        if !covers(&before, &after) || !covers(&after, &before) {
+            let missing = before.into_iter().chain(after).filter(|it| !caller.has_permission(it));
+            needed.extend(missing);
+        }
+        needed
+    })
+}
+
+/// Returns true if a change chooses the program that runs, or the way it starts. The script of a new tool may be the default
+/// one, `NAME.py` in the folder of the operator.
+fn changes_program(ToolChange { name, before, after }: ToolChange<'_>) -> bool {
+    let Some(after) = after.map(|tool| &tool.script) else { return false };
+    match before.map(|tool| &tool.script) {
+        Some(before) => {
+            (&before.script_path, &before.entrypoint, &before.env)
+                != (&after.script_path, &after.entrypoint, &after.env)
+        }
+        None => {
+            after.script_path != after.folder.join(format!("{name}.py"))
+                || after.entrypoint != ScriptSpec::DEFAULT_ENTRYPOINT
+                || !after.env.is_empty()
+        }
+    }
 }
 
 /// Returns true if an entry, or the entry it patches, is about a process on this machine.
@@ -93,17 +157,20 @@ fn check_command(
         serde_json::from_str::<Map<String, Json>>(servers.entry(&op.name)?).ok()
     };
     let written = if matches!(op.action, EntryAction::Patch(_)) { written() } else { None };
-    let own = entry.get("command").or_else(|| written.as_ref()?.get("command"));
-    let own = own.and_then(Json::as_str);
-    if own.is_some_and(|own| commands.iter().any(|command| command == own)) && !entry.contains_key("server") {
-        return Ok(());
+    let value = |key: &str| entry.get(key).or_else(|| written.as_ref()?.get(key)).and_then(Json::as_str);
+    let refused =
+        |message: String| HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "command_refused", message);
+    if value("server").is_some() {
+        let hint =
+            "write the program that runs the package as `command`, such as `npx`, and the package in `args`";
+        return Err(refused("`server` is not allowed with `serve.allow_commands`".to_owned()).hint(hint));
     }
-    let message = match own {
+    let message = match value("command") {
+        Some(own) if commands.iter().any(|command| command == own) => return Ok(()),
         Some(own) => format!("command `{own}` is not allowed"),
         None => "the entry has no `command`".to_owned(),
     };
-    Err(HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "command_refused", message)
-        .hint("`serve.allow_commands` in toolgate.yaml lists the allowed commands"))
+    Err(refused(message).hint("`serve.allow_commands` in toolgate.yaml lists the allowed commands"))
 }
 
 /// Checks that an entry reads only variables the project already reads.
@@ -171,30 +238,18 @@ async fn check_url(address: &str, allowed: &[Network]) -> Result<(), HttpError> 
     if url[..Position::BeforePath].contains('$') {
         return Err(url_blocked("its host contains a variable"));
     }
-    let addresses = match url.host() {
-        Some(Host::Ipv4(address)) => vec![IpAddr::V4(address)],
-        Some(Host::Ipv6(address)) => vec![IpAddr::V6(address)],
-        Some(Host::Domain(name)) => resolve_host(name, url.port_or_known_default().unwrap_or(443)).await?,
-        None => return Err(url_blocked("it has no host")),
-    };
-    let refused = |address: &&IpAddr| !allowed.iter().any(|network| network.contains(**address));
-    match addresses.iter().filter(refused).find_map(|address| non_public_network(*address)) {
-        Some(network) => Err(url_blocked(&format!("it points to {network}"))
-            .hint("`serve.allow_networks` in toolgate.yaml lists the allowed networks")),
-        None => Ok(()),
-    }
-}
-
-/// Resolves a host name to all its addresses.
-async fn resolve_host(name: &str, port: u16) -> Result<Vec<IpAddr>, HttpError> {
-    let bare = name.trim_end_matches('.');
-    if bare == "localhost" || bare.ends_with(".localhost") {
-        return Ok(vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])]);
-    }
+    let Some(host) = url.host() else { return Err(url_blocked("it has no host")) };
+    let (policy, port) = (AddressPolicy::listed(allowed), url.port_or_known_default().unwrap_or(443));
     let unknown = || url_blocked("its host cannot be resolved");
-    let addresses = timeout(LOOKUP_TIMEOUT, lookup_host((name, port))).await.map_err(|_| unknown())?;
-    let addresses: Vec<_> = addresses.map_err(|_| unknown())?.map(|address| address.ip()).collect();
-    if addresses.is_empty() { Err(unknown()) } else { Ok(addresses) }
+    match timeout(LOOKUP_TIMEOUT, policy.resolve(host, port)).await.map_err(|_| unknown())? {
+        Ok(addresses) if addresses.is_empty() => Err(unknown()),
+        Ok(_) => Ok(()),
+        Err(error) => match BlockedAddress::find(&error) {
+            Some(blocked) => Err(url_blocked(&format!("it points to {}", blocked.network))
+                .hint("`serve.allow_networks` in toolgate.yaml lists the allowed networks")),
+            None => Err(unknown()),
+        },
+    }
 }
 
 fn url_blocked(reason: &str) -> HttpError {

@@ -2,11 +2,10 @@
 
 use std::sync::OnceLock;
 
-use axum::response::Response;
 use serde_json::{Map, Value as Json, json};
 
 use crate::auth::HttpError;
-use crate::response;
+use crate::response::{self, Response};
 use crate::route::{AdmittedRequest, ApiOperation, Requirement, ResponseContent, Route};
 use crate::routes::ROUTES;
 

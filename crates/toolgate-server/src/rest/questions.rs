@@ -1,16 +1,19 @@
 //! `/v1/human-input` and `/v1/approvals`: open questions to people, and their answers.
 //!
-//! Invariant: a caller cannot answer its own question or approve its own call. The local user always may.
+//! Invariant: a caller cannot answer its own question or approve its own call, nor those of callers that it created or
+//! that have the same creator. The local user always may. A question states its masked and shortened values.
 
-use axum::response::Response;
-use hyper::StatusCode;
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use toolgate_runtime::questions::{Answer, AnswerError, HumanReply, QuestionKind, QueuedQuestion};
-use toolgate_types::ErrorCode;
+use toolgate_runtime::questions::{
+    Answer, AnswerError, HumanReply, QuestionKind, QueuedQuestion, masked_parts,
+};
+use toolgate_types::{CallerId, ErrorCode};
 
 use crate::auth::HttpError;
+use crate::response::Response;
 use crate::route::AdmittedRequest;
 use crate::{Gateway, response};
 
@@ -79,7 +82,7 @@ pub(crate) async fn answer_approval(request: AdmittedRequest) -> Result<Response
 
 fn list(gateway: &Gateway, kind: QuestionKind, member: &str) -> Response {
     let open = gateway.questions.as_ref().map(|questions| questions.list(Some(kind))).unwrap_or_default();
-    let open: Vec<Json> = open.iter().map(|question| redacted_question(gateway, question)).collect();
+    let open: Vec<Json> = open.iter().map(|question| redacted_question(gateway, question, false)).collect();
     response::json(&json!({ member: open }))
 }
 
@@ -90,16 +93,29 @@ fn one(gateway: &Gateway, kind: QuestionKind, id: &str) -> Result<Response, Http
         .and_then(|questions| questions.get(id))
         .filter(|one| one.details.kind == kind);
     let question = question.ok_or_else(|| answer_error(AnswerError::NotOpen(id.to_owned())))?;
-    Ok(response::json(&redacted_question(gateway, &question)))
+    Ok(response::json(&redacted_question(gateway, &question, true)))
 }
 
-/// Renders a question with secrets redacted.
-fn redacted_question(gateway: &Gateway, question: &QueuedQuestion) -> Json {
+/// Renders a question with secrets masked. `masked` lists them, and `shortened` tells if long strings are shortened;
+/// `full` adds the arguments without shortened strings.
+fn redacted_question(gateway: &Gateway, question: &QueuedQuestion, full: bool) -> Json {
     let mut posted = json!(question.details);
-    for member in ["text", "arguments"] {
-        if let Some(text) = posted[member].as_str() {
-            posted[member] = gateway.runtime.redact(text).into();
-        }
+    posted["text"] = gateway.runtime.redact(&question.details.text).into();
+    let Some(arguments) = question.arguments() else { return posted };
+    let masked_text = gateway.runtime.redact(&arguments.text);
+    let mut masked = masked_parts(&arguments.text, &masked_text);
+    posted["arguments"] = masked_text.into();
+    posted["shortened"] = arguments.full.is_some().into();
+    if let (true, Some(complete)) = (full, &arguments.full) {
+        let masked_text = gateway.runtime.redact(complete);
+        masked = masked_parts(complete, &masked_text);
+        posted["fullArguments"] = masked_text.into();
+    }
+    if masked.is_empty() {
+        // With the hash, a person could guess short secrets.
+        posted["argumentsSha256"] = arguments.sha256.as_str().into();
+    } else {
+        posted["masked"] = json!(masked);
     }
     posted
 }
@@ -113,12 +129,11 @@ fn submit_answer(
     let (gateway, auth) = (&request.gateway, &request.auth);
     let questions =
         gateway.questions.as_ref().ok_or_else(|| answer_error(AnswerError::NotOpen(id.to_owned())))?;
-    let (by, caller) = if auth.via_socket {
-        (SOCKET_USER.to_owned(), None)
-    } else {
-        (auth.caller.id.to_string(), Some(&auth.caller.id))
+    let by = if auth.via_socket { SOCKET_USER.to_owned() } else { auth.caller.id.to_string() };
+    let is_own = |asking: &CallerId| {
+        !auth.via_socket && gateway.authenticator.have_same_origin(asking, &auth.caller.id)
     };
-    questions.answer(id, kind, HumanReply { answer, by: by.clone() }, caller).map_err(answer_error)?;
+    questions.answer(id, kind, HumanReply { answer, by: by.clone() }, is_own).map_err(answer_error)?;
     Ok(crate::response::json(&json!({ "id": id, "answered": true, "by": by })))
 }
 

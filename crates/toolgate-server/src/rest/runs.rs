@@ -8,12 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use hyper::StatusCode;
-use hyper::header::{self, HeaderValue};
+use http::StatusCode;
+use http::header::{self, HeaderValue};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -22,8 +20,10 @@ use tokio::time::{Instant, timeout};
 use toolgate_types::ErrorCode;
 
 use crate::auth::{Authenticated, HttpError};
+use crate::response::{Response, ResponseBody};
 use crate::route::{Access, AdmittedRequest};
 use crate::runs::{ActiveRun, RunFollower, RunRequest, RunService, RunStartError};
+use crate::streams::StreamPermit;
 use crate::{Gateway, response};
 
 /// Maximum size of a task.
@@ -64,7 +64,8 @@ pub(crate) async fn start(request: AdmittedRequest) -> Result<Response, HttpErro
         }
     };
     let runs = require_agent(&gateway)?;
-    let slot = gateway.runs.active.acquire_slot().ok_or_else(|| {
+    let permit = gateway.streams.acquire(&auth.caller.id)?;
+    let slot = gateway.runs.active.acquire_slot(&auth.caller.id).ok_or_else(|| {
         let code = ErrorCode::Overloaded.label();
         HttpError::new(StatusCode::TOO_MANY_REQUESTS, code, "too many runs are active")
     })?;
@@ -95,7 +96,7 @@ pub(crate) async fn start(request: AdmittedRequest) -> Result<Response, HttpErro
     let location = format!("/v1/runs/{}", started.run);
     gateway.runs.active.add(started, handle, gateway.lifecycle.delay_shutdown(), slot);
     let watcher = RunWatcher { resumed_after, ..RunWatcher::new(follower, 0, Some(events)) };
-    let mut response = stream_response(&gateway, &auth, watcher);
+    let mut response = stream_response(&gateway, &auth, watcher, permit);
     if let Ok(location) = HeaderValue::from_str(&location) {
         response.headers_mut().insert(header::LOCATION, location);
     }
@@ -118,8 +119,9 @@ pub(crate) async fn events(request: AdmittedRequest) -> Result<Response, HttpErr
     let live_events = handle.as_ref().map(|handle| handle.events.subscribe());
     let resumed_after = handle.map_or(0, |handle| handle.resumed_after.load(Ordering::Relaxed));
     let follower = accessible_run(&request, &id).await?;
+    let permit = gateway.streams.acquire(&auth.caller.id)?;
     let watcher = RunWatcher { resumed_after, ..RunWatcher::new(follower, after, live_events) };
-    Ok(stream_response(gateway, auth, watcher))
+    Ok(stream_response(gateway, auth, watcher, permit))
 }
 
 /// Stops a run. Its journal stays, and it can be resumed.
@@ -167,9 +169,15 @@ struct RunWatcher {
 }
 
 /// Streams events until the run ends, the gateway closes, or the credential expires.
-fn stream_response(gateway: &Arc<Gateway>, auth: &Authenticated, watcher: RunWatcher) -> Response {
-    let stream = futures_util::stream::try_unfold(watcher, |watcher| async move {
-        Ok::<_, std::io::Error>(watcher.next().await?.map(|(text, watcher)| (Bytes::from(text), watcher)))
+fn stream_response(
+    gateway: &Arc<Gateway>,
+    auth: &Authenticated,
+    watcher: RunWatcher,
+    permit: StreamPermit,
+) -> Response {
+    let stream = futures_util::stream::try_unfold((watcher, permit), |(watcher, permit)| async move {
+        let next = watcher.next().await?;
+        Ok::<_, std::io::Error>(next.map(|(text, watcher)| (Bytes::from(text), (watcher, permit))))
     });
     let (shared, lifetime) = (Arc::clone(gateway), auth.lifetime);
     let closing = async move {
@@ -180,7 +188,7 @@ fn stream_response(gateway: &Arc<Gateway>, auth: &Authenticated, watcher: RunWat
         // Give the run time to write its last event.
         tokio::time::sleep(FINAL_EVENT_GRACE).await;
     };
-    let mut response = Response::new(Body::from_stream(stream.take_until(Box::pin(closing))));
+    let mut response = Response::new(ResponseBody::from_stream(stream.take_until(Box::pin(closing))));
     let kind = HeaderValue::from_static("text/event-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use axum::response::Response;
-use hyper::StatusCode;
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -12,6 +11,7 @@ use toolgate_runtime::runtime::ServerStatus;
 use toolgate_types::{ErrorCode, ServerName};
 
 use crate::auth::HttpError;
+use crate::response::Response;
 use crate::route::AdmittedRequest;
 use crate::{Gateway, response};
 

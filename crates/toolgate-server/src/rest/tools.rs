@@ -1,15 +1,18 @@
 //! `/v1/tools`: the tools a caller may see.
 
-use axum::response::Response;
-use hyper::StatusCode;
+use std::sync::Arc;
+
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
-use toolgate_runtime::{CatalogTool, ChoiceDecision, SearchHit};
+use toolgate_json::RawJson;
+use toolgate_runtime::{CatalogTool, ChoiceDecision, ListRequest, SearchHit};
 use toolgate_types::tool::Category;
 use toolgate_types::{ErrorCode, ServerName};
 
 use crate::auth::HttpError;
-use crate::response;
+use crate::response::{self, Response};
+use crate::rest::items::list_request;
 use crate::route::AdmittedRequest;
 
 /// Filters of tools.
@@ -19,10 +22,22 @@ pub(crate) struct ToolQuery {
     server: Option<String>,
     category: Option<String>,
     tag: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
 }
 
+/// Tools per page: default and maximum. A page of a thousand is about a megabyte.
+const PAGE: usize = 1_000;
+
 pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError> {
-    let ToolQuery { server, category, tag } = request.query()?;
+    let ToolQuery { server, category, tag, limit, cursor } = request.query()?;
+    let limit = limit.unwrap_or(PAGE).clamp(1, PAGE);
+    // A cursor is a position in the catalog: it reveals nothing about the tools before it.
+    let start: usize = cursor
+        .map(|cursor| cursor.parse())
+        .transpose()
+        .map_err(|_| HttpError::invalid("invalid `cursor`").hint("use the `next` of the previous page"))?
+        .unwrap_or(0);
     let (gateway, auth) = (&request.gateway, &request.auth);
     let fits = |tool: &CatalogTool| {
         let from = tool.server.as_ref().map(ServerName::as_str);
@@ -32,12 +47,17 @@ pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError
             && gateway.runtime.may_see(&auth.caller, tool)
     };
     let catalog = gateway.runtime.catalog();
-    let tools: Vec<_> = catalog.tools().map(AsRef::as_ref).filter(|tool| fits(tool)).collect();
-    Ok(gateway.with_etag(response::json(&json!({ "tools": tools }))))
+    let list = gateway.runtime.list(&auth.caller, list_request(&request, "tools/list"), || {
+        let mut tools = catalog.tools().enumerate().skip(start).filter(|(_, tool)| fits(tool));
+        let page: Vec<&CatalogTool> = tools.by_ref().take(limit).map(|(_, tool)| tool.as_ref()).collect();
+        let next = tools.next().map(|(at, _)| at.to_string());
+        response::json(&json!({ "tools": page, "next": next }))
+    });
+    Ok(gateway.with_etag(list.await))
 }
 
 pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError> {
-    show_tool(&request, &request.parameter()?)
+    show_tool(&request, &request.parameter()?).await
 }
 
 /// Query of a tool search.
@@ -54,14 +74,19 @@ const MAX_LIMIT: usize = 100;
 
 pub(crate) async fn search(request: AdmittedRequest) -> Result<Response, HttpError> {
     let SearchQuery { q, limit } = request.query()?;
-    let Some(words) = q else { return show_tool(&request, "search") };
+    let Some(words) = q else { return show_tool(&request, "search").await };
     let limit = limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
-    let AdmittedRequest { gateway, auth, .. } = request;
-    // The first search builds the index, so it runs on a blocking thread.
+    let list = ListRequest {
+        arguments: RawJson::from_value(&json!({ "query": words })),
+        ..list_request(&request, "tools/search")
+    };
+    let (runtime, caller) = (Arc::clone(&request.gateway.runtime), Arc::clone(&request.auth.caller));
+    // The first search may build the index, so it runs on a blocking thread.
     let found = tokio::task::spawn_blocking(move || {
-        (gateway.runtime.search(&auth.caller, &words, limit), gateway.runtime.choose(&auth.caller, &words))
+        (runtime.search(&caller, &words, limit), runtime.choose(&caller, &words))
     });
-    let (hits, choice) = found.await.map_err(|_| HttpError::invalid("the search failed"))?;
+    let found = found.await.map_err(|_| HttpError::invalid("the search failed"))?;
+    let (hits, choice) = request.gateway.runtime.list(&request.auth.caller, list, || found).await;
     let rounded = |value: f32| (f64::from(value) * 10_000.0).round() / 10_000.0;
     let shown = |hit: &SearchHit| json!({ "name": hit.name, "score": rounded(hit.score) });
     let tool = choice.hits.first().filter(|_| choice.decision == ChoiceDecision::Tool).map(|hit| &hit.name);
@@ -75,14 +100,21 @@ pub(crate) async fn search(request: AdmittedRequest) -> Result<Response, HttpErr
 }
 
 pub(crate) async fn show_execute(request: AdmittedRequest) -> Result<Response, HttpError> {
-    show_tool(&request, "execute")
+    show_tool(&request, "execute").await
 }
 
-fn show_tool(request: &AdmittedRequest, name: &str) -> Result<Response, HttpError> {
+async fn show_tool(request: &AdmittedRequest, name: &str) -> Result<Response, HttpError> {
     let (gateway, auth) = (&request.gateway, &request.auth);
+    let list = ListRequest {
+        arguments: RawJson::from_value(&json!({ "name": name })),
+        ..list_request(request, "tools/show")
+    };
     let catalog = gateway.runtime.catalog();
-    let tool = catalog.resolve(name).filter(|tool| gateway.runtime.may_see(&auth.caller, tool));
-    tool.map(|tool| gateway.with_etag(response::json(tool.as_ref()))).ok_or_else(|| no_tool(name))
+    let shown = gateway.runtime.list(&auth.caller, list, || {
+        let tool = catalog.resolve(name).filter(|tool| gateway.runtime.may_see(&auth.caller, tool));
+        tool.map(|tool| response::json(tool.as_ref())).ok_or_else(|| no_tool(name))
+    });
+    Ok(gateway.with_etag(shown.await?))
 }
 
 /// A tool the caller may not see gets the same error as a missing one.

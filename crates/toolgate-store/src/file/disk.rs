@@ -2,9 +2,11 @@
 //!
 //! Invariant: every operation that can fail, or be the last one before a crash, is a separate method.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use toolgate_state::read_regular;
 
 /// Suffix of temporary files.
 pub const TEMPORARY_SUFFIX: &str = ".toolgate-tmp";
@@ -75,19 +77,13 @@ impl Disk for RealDisk {
     }
 
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
-        let mut bytes = Vec::new();
-        let file = match fs_err::File::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        bytes.reserve(usize::try_from(file.metadata()?.len().min(MAX_FILE_BYTES)).unwrap_or(0) + 1);
-        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > MAX_FILE_BYTES {
-            let message = format!("`{}` is larger than {} MiB", path.display(), MAX_FILE_BYTES >> 20);
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+        match read_regular(path, MAX_FILE_BYTES) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => {
+                Err(io::Error::new(error.kind(), format!("`{}` cannot be read: {error}", path.display())))
+            }
         }
-        Ok(Some(bytes))
     }
 
     fn create(&self, path: &Path, like: &Path) -> io::Result<Self::File> {

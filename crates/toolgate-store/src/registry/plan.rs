@@ -5,12 +5,12 @@
 //! Servers are few and are validated together, because two of them may claim the same prefix. If tools come from other
 //! files too, everything is validated. Invariant: nothing is written here, and a rejected change leaves no trace.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{
     ChangeError, CheckFn, CheckInput, CheckedRegistry, CommittedChange, RegistryChange, RegistryProblem,
-    RegistryProblems, RegistryState,
+    RegistryProblems, RegistryState, ToolChange,
 };
 use crate::document::{EntryKind, EntryOp};
 use crate::store::{RegistryDocuments, RegistrySources, Revision};
@@ -61,7 +61,7 @@ impl BatchPlan {
             return together;
         }
         let touched = together.ops.clone();
-        if together.check(base, &touched, check).is_ok() {
+        if together.check(base, &touched, check).is_ok() && together.all_authorized(base, changes) {
             for (at, change) in changes
                 .iter()
                 .enumerate()
@@ -72,16 +72,21 @@ impl BatchPlan {
             }
             return together;
         }
-        // At least one is invalid: apply them one by one, each on top of the valid ones before it.
+        // At least one is rejected: apply them one by one, each on top of the valid ones before it.
         let mut plan = plan;
         for change in changes {
             let (documents, made) = (plan.documents.clone(), plan.ops.len());
-            let verdict = plan.apply(base.rev, change).and_then(|()| {
-                plan.check(base, std::slice::from_ref(&change.op), check).map_err(ChangeError::Invalid)
-            });
+            let before = Arc::clone(&plan.checked);
+            let verdict = plan
+                .apply(base.rev, change)
+                .and_then(|()| {
+                    plan.check(base, std::slice::from_ref(&change.op), check).map_err(ChangeError::Invalid)
+                })
+                .and_then(|()| authorize(change, &before, &plan.checked));
             if verdict.is_err() {
                 plan.documents = documents;
                 plan.ops.truncate(made);
+                plan.checked = before;
             }
             let verdict = verdict.map(|()| plan.notes(&change.op));
             plan.verdicts.push(verdict);
@@ -103,7 +108,7 @@ impl BatchPlan {
     fn apply(
         &mut self,
         rev: Revision,
-        RegistryChange { expect, op }: &RegistryChange,
+        RegistryChange { expect, op, .. }: &RegistryChange,
     ) -> Result<(), ChangeError> {
         // Earlier changes of the same batch count as conflicts too.
         if expect.is_some_and(|expect| expect != rev || !self.ops.is_empty()) {
@@ -145,6 +150,19 @@ impl BatchPlan {
         }
         self.checked = Arc::new(checked);
         Ok(())
+    }
+
+    /// Returns true if the authors of all applied changes have the permissions for them. False if two changes are
+    /// about the same tool: then each has to be compared with the one before it.
+    fn all_authorized(&self, base: &BaseState, changes: &[RegistryChange]) -> bool {
+        if changes.iter().all(|change| change.authorize.is_none()) {
+            return true;
+        }
+        let mut names = HashSet::new();
+        let applied = changes.iter().zip(&self.verdicts).filter(|(_, verdict)| verdict.is_ok());
+        applied.filter(|(change, _)| change.op.kind == EntryKind::Tool).all(|(change, _)| {
+            names.insert(&change.op.name) && authorize(change, &base.checked, &self.checked).is_ok()
+        })
     }
 
     /// Returns all tools in the order of the file: the changed ones from `new`, the others as they were.
@@ -195,7 +213,22 @@ impl BatchPlan {
     }
 }
 
+/// Checks that the author of a tool change has the permissions for it.
+fn authorize(
+    change: &RegistryChange,
+    before: &CheckedRegistry,
+    after: &CheckedRegistry,
+) -> Result<(), ChangeError> {
+    let (Some(authorizer), EntryKind::Tool) = (&change.authorize, change.op.kind) else { return Ok(()) };
+    let name = change.op.name.as_str();
+    let find = |checked: &'_ CheckedRegistry| {
+        checked.tools.iter().find(|tool| tool.name.as_str() == name).map(Arc::clone)
+    };
+    let (before, after) = (find(before), find(after));
+    authorizer.check(ToolChange { name, before: before.as_deref(), after: after.as_deref() })
+}
+
 fn unique(names: Vec<&str>) -> Vec<&str> {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     names.into_iter().filter(|name| seen.insert(*name)).collect()
 }

@@ -30,7 +30,7 @@ pub(crate) fn add(name: &str) -> EntryOp {
 }
 
 pub(crate) fn change(op: EntryOp) -> RegistryChange {
-    RegistryChange { expect: None, op }
+    op.into()
 }
 
 pub(crate) fn paths(folder: &Path) -> RegistryPaths {
@@ -51,7 +51,7 @@ pub(crate) fn check() -> CheckFn {
             if entry.contains("bad") {
                 return Err(problem(format!("tool `{name}` is bad")));
             }
-            tools.push(Arc::new(definition(name)));
+            tools.push(Arc::new(definition(name, entry)));
         }
         if let Some(text) = &candidate.texts.servers {
             RegistryDocument::parse(EntryKind::Server, text).map_err(|error| problem(error.to_string()))?;
@@ -60,10 +60,10 @@ pub(crate) fn check() -> CheckFn {
     })
 }
 
-fn definition(name: &str) -> ToolDefinition {
+fn definition(name: &str, entry: &str) -> ToolDefinition {
     ToolDefinition {
         name: name.parse().expect("a name"),
-        description: String::new(),
+        description: entry.to_owned(),
         version: "1".to_owned(),
         input_schema: serde_json::value::RawValue::from_string("{}".to_owned()).expect("it is JSON"),
         output_schema: None,

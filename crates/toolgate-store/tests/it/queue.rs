@@ -11,7 +11,9 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use toolgate_store::document::{EntryAction, EntryError, EntryKind, RegistryDocument};
 use toolgate_store::file::FileStore;
-use toolgate_store::registry::{ChangeError, PublishFn, Registry, RegistryChange, RegistryState};
+use toolgate_store::registry::{
+    ChangeError, PublishFn, Registry, RegistryChange, RegistryState, ToolAuthorizer,
+};
 use toolgate_store::store::Revision;
 
 use crate::kit::{add, change, check, nowhere, op, paths, tool};
@@ -53,7 +55,7 @@ async fn five_hundred_at_once() {
     let same = (0..500).map(|_| change(add("same")));
     let update = |_| RegistryChange {
         expect: Some(stale),
-        op: op(EntryKind::Tool, "first", EntryAction::Replace(tool(2))),
+        ..change(op(EntryKind::Tool, "first", EntryAction::Replace(tool(2))))
     };
     let all = distinct.chain(same).chain((0..100).map(update));
     let outcomes = join_all(all.map(|change| registry.submit(change))).await;
@@ -129,7 +131,7 @@ async fn only_the_first_change_with_a_revision_is_made() {
     let folder = TempDir::new().unwrap();
     let (registry, _tasks) = open(folder.path(), nowhere()).await;
     let rev = registry.state().rev;
-    let with = |name: &str| RegistryChange { expect: Some(rev), op: add(name) };
+    let with = |name: &str| RegistryChange { expect: Some(rev), ..change(add(name)) };
     let outcomes = join_all(["a", "b"].map(|name| registry.submit(with(name)))).await;
     assert!(outcomes[0].is_ok() && matches!(outcomes[1], Err(ChangeError::Conflict { .. })), "{outcomes:?}");
     let Err(ChangeError::Conflict { current }) = outcomes[1] else { unreachable!() };
@@ -156,10 +158,10 @@ async fn edits_by_other_programs_are_used() {
     assert!(fs_err::read_to_string(&file).unwrap().contains("// by other"));
 
     fs_err::write(&file, text).unwrap();
-    let outcome = registry.submit(RegistryChange { expect: Some(rev), op: add("c") }).await;
+    let outcome = registry.submit(RegistryChange { expect: Some(rev), ..change(add("c")) }).await;
     assert!(outcome.is_ok(), "the file is at that revision again: {outcome:?}");
     fs_err::write(&file, text.replace("hand", "other")).unwrap();
-    let outcome = registry.submit(RegistryChange { expect: Some(rev), op: add("d") }).await;
+    let outcome = registry.submit(RegistryChange { expect: Some(rev), ..change(add("d")) }).await;
     assert!(matches!(outcome, Err(ChangeError::Conflict { .. })), "{outcome:?}");
     assert_eq!(on_disk(folder.path()), ["other"]);
 }
@@ -216,4 +218,42 @@ async fn keeps_file_permissions() {
     let (registry, _tasks) = open(folder.path(), nowhere()).await;
     registry.submit(change(op(EntryKind::Server, "a", EntryAction::Add(tool(1))))).await.unwrap();
     assert_eq!(fs_err::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+/// Permission checks see each change on top of the ones before it, also within one batch.
+#[tokio::test]
+async fn changes_are_authorized_by_what_they_change() {
+    let folder = TempDir::new().unwrap();
+    let (registry, _tasks) = open(folder.path(), nowhere()).await;
+    registry.submit(change(add("a"))).await.unwrap();
+    // Allows every change but one of the description.
+    let same = ToolAuthorizer::new(|change| {
+        let changed =
+            change.before.zip(change.after).is_some_and(|(one, two)| one.description != two.description);
+        if changed { vec!["tools:describe".parse().unwrap()] } else { Vec::new() }
+    });
+    let patch = |text: &str| RegistryChange {
+        authorize: Some(same.clone()),
+        ..change(op(
+            EntryKind::Tool,
+            "a",
+            EntryAction::Patch(serde_json::json!({ "description": text }).as_object().unwrap().clone()),
+        ))
+    };
+    let changes = [
+        patch("version 1"),
+        change(op(EntryKind::Tool, "a", EntryAction::Replace(tool(2)))),
+        patch("version 1"),
+        patch("version 2"),
+        change(add("b")),
+    ];
+    let outcomes = join_all(changes.map(|change| registry.submit(change))).await;
+    let made: Vec<_> = outcomes.iter().map(Result::is_ok).collect();
+    assert_eq!(made, [true, true, false, true, true], "{outcomes:?}");
+    assert!(
+        matches!(&outcomes[2], Err(ChangeError::Unauthorized { missing }) if missing[0].as_str() == "tools:describe")
+    );
+    let state = registry.state();
+    assert!(state.checked.tools[0].description.contains("version 2"), "{state:?}");
+    assert_eq!(on_disk(folder.path()), ["a", "b"]);
 }

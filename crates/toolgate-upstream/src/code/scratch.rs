@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rustix::process::{Pid, test_kill_process};
 use tempfile::TempDir;
+use toolgate_state::StateDir;
 
 use crate::process::Child;
 use crate::script::shutdown::ShutdownTasks;
@@ -24,7 +25,7 @@ pub(super) struct ScratchDir {
 
 impl ScratchDir {
     pub(super) fn new(root: &Path, shutdowns: &Arc<ShutdownTasks>) -> io::Result<Self> {
-        fs_err::create_dir_all(root)?;
+        StateDir::create(root)?;
         remove_orphans(root);
         let prefix = format!("{PREFIX}{}-", std::process::id());
         let mut builder = tempfile::Builder::new();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
+use toolgate_state::StateDir;
 use toolgate_types::{ApiSpec, ConfigString};
 use url::Url;
 
@@ -53,7 +54,7 @@ pub(super) async fn load_text(
         }
         Err(error) => error,
     };
-    match fs_err::read_to_string(&cache) {
+    match read_cache(&cache) {
         Ok(text) => {
             tracing::warn!("cannot fetch the document of API '{}', using the cached one: {error}", spec.name);
             Ok(text)
@@ -82,9 +83,18 @@ fn cache_path(spec: &ApiSpec, url: &ConfigString) -> PathBuf {
 }
 
 fn write_cache(path: &Path, text: &str) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs_err::create_dir_all(folder)?;
-    let beside = path.with_extension(format!("{}.tmp", std::process::id()));
-    fs_err::write(&beside, text)?;
-    fs_err::rename(&beside, path)
+    let (folder, name) = cache_entry(path);
+    StateDir::create(folder)?.replace_unsynced(&name, text.as_bytes())
+}
+
+fn read_cache(path: &Path) -> std::io::Result<String> {
+    let (folder, name) = cache_entry(path);
+    let bytes = StateDir::open(folder)?.read(&name, MAX_BYTES as u64)?;
+    String::from_utf8(bytes).map_err(std::io::Error::other)
+}
+
+/// Folder and name of a cache file.
+fn cache_entry(path: &Path) -> (&Path, String) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    (path.parent().unwrap_or(Path::new(".")), name)
 }

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde_json::{Map, Value, json};
+use toolgate_policy::schema::{check, pattern_is_linear};
 
 use super::document::{DocumentFault, OpenApiDocument};
-use crate::schema::{check, pattern_is_linear};
 
 /// Values in the schemas of one operation.
 const MAX_PARTS: usize = 20_000;

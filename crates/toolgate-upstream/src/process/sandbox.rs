@@ -7,6 +7,8 @@
 //! run unless all restrictions are in force. If namespaces are not available, the filter denies more.
 
 use std::ffi::OsString;
+use std::fmt;
+use std::io::Write as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -18,6 +20,8 @@ use landlock::{
 use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use super::SELF_EXE;
+use super::shim::remove_arena_reserve;
 use super::shim::{CANNOT_START, exit_code, log_line};
 
 mod filter;
@@ -27,6 +31,8 @@ pub(crate) use namespaces::OMITTED_FILE;
 
 /// The subcommand of `shim`.
 pub(crate) const SUBCOMMAND: &str = "confine";
+/// The subcommand of `shim` that tries to enter namespaces, and reports on stderr why it cannot.
+pub(super) const PROBE: &str = "probe";
 /// The prefix of the stderr line that reports a sandbox failure.
 pub(crate) const SANDBOX_FAILED: &str = "cannot create the sandbox: ";
 /// Readable paths that every program needs. From `/etc` only files without secrets.
@@ -102,6 +108,71 @@ impl SandboxSpec {
 /// Returns true if the kernel supports Landlock.
 pub fn is_supported() -> bool {
     supports(AccessFs::from_all(ABI::V1))
+}
+
+/// A layer of the sandbox that this machine does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MissingLayer {
+    /// Without it, no code runs.
+    Landlock,
+    /// Without them, the filter denies more. Contains the reason.
+    Namespaces(String),
+}
+
+impl MissingLayer {
+    /// The suggested fix.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Landlock => {
+                "use Linux 5.13 or later with Landlock enabled, or set `code_execution.sandbox: false` to run code \
+                 with the permissions of Toolgate itself"
+            }
+            Self::Namespaces(_) => {
+                "allow user namespaces on this machine or in the container; until then Landlock and a stricter filter \
+                 of system calls apply (docs/builtins.md)"
+            }
+        }
+    }
+}
+
+impl fmt::Display for MissingLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Landlock => {
+                f.write_str("`code_execution` cannot run code: this kernel does not support Landlock")
+            }
+            Self::Namespaces(reason) => {
+                write!(f, "the sandbox of `code_execution` has no namespaces: {reason}")
+            }
+        }
+    }
+}
+
+/// Returns the layer that is missing on this machine, if any. Starts a process that tries to enter namespaces, so this
+/// blocks for some milliseconds.
+#[expect(clippy::disallowed_methods, reason = "a short-lived process without children")]
+pub fn missing_layer() -> Option<MissingLayer> {
+    if !is_supported() {
+        return Some(MissingLayer::Landlock);
+    }
+    let probe = Command::new(SELF_EXE).arg0("toolgate").args(["shim", PROBE]).env_clear().output();
+    let reason = match probe {
+        Ok(output) if output.status.success() => return None,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Some(MissingLayer::Namespaces(reason))
+}
+
+/// Runs the probe.
+pub(super) fn probe() -> ExitCode {
+    match namespaces::try_enter() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn supports(access: BitFlags<AccessFs>) -> bool {
@@ -183,6 +254,7 @@ fn restrict(args: &ConfineArgs) -> Result<(), String> {
 fn run(args: &ConfineArgs) -> ExitCode {
     let mut command = Command::new(&args.program);
     command.args(&args.args);
+    remove_arena_reserve(&mut command);
     let error = if is_first_process() {
         // Without the shim, no process would stop the program. The kernel kills all of them with this one.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));

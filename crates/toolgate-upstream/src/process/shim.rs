@@ -65,6 +65,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if args.next_if(|first| first == sandbox::SUBCOMMAND).is_some() {
         return sandbox::main(args);
     }
+    if args.next_if(|first| first == sandbox::PROBE).is_some() {
+        return sandbox::probe();
+    }
     match ShimArgs::parse(args).map(|args| run(&args)) {
         Ok(Ok(code)) => code,
         Ok(Err(StartError { program, source })) => {
@@ -238,6 +241,18 @@ fn limit(resource: Resource, requested: Option<u64>) -> rustix::io::Result<()> {
     process::setrlimit(resource, Rlimit { current: Some(capped), maximum: Some(capped) })
 }
 
+/// Tells the allocator of the shim not to reserve address space: it would count against the limits that the shim sets
+/// for itself and its child, and take time to release. The program does not get this variable; the unit tells it from
+/// one of the user.
+pub(super) const ARENA_RESERVE: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "0K");
+
+/// Removes [`ARENA_RESERVE`] from the environment of the program.
+pub(super) fn remove_arena_reserve(command: &mut Command) {
+    if std::env::var_os(ARENA_RESERVE.0).is_some_and(|value| value == ARENA_RESERVE.1) {
+        command.env_remove(ARENA_RESERVE.0);
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "this is where children are started")]
 fn start(args: &ShimArgs, namespaces: bool) -> io::Result<Pid> {
     let mut command = match (&args.sandbox, args.file) {
@@ -257,6 +272,9 @@ fn start(args: &ShimArgs, namespaces: bool) -> io::Result<Pid> {
             command
         }
     };
+    if args.sandbox.is_none() {
+        remove_arena_reserve(&mut command);
+    }
     // A separate process group, so that `kill 0` in a script does not hit the shim.
     let child = command.process_group(0).spawn().map_err(|error| {
         let exists = error.kind() == io::ErrorKind::NotFound && fs_err::metadata(&args.program).is_ok();

@@ -21,12 +21,12 @@ const KILL_INTERVAL: Duration = Duration::from_millis(10);
 /// The fields of `/proc/PID/stat` that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
-    pid: Pid,
-    parent: Option<Pid>,
+    pub(super) pid: Pid,
+    pub(super) parent: Option<Pid>,
     group: Option<Pid>,
-    session: Option<Pid>,
+    pub(super) session: Option<Pid>,
     /// True if it has exited and was not reaped yet.
-    zombie: bool,
+    pub(super) zombie: bool,
 }
 
 /// All descendants of `root`, without `root` itself.
@@ -133,7 +133,8 @@ pub(crate) fn kill_session(leader: Pid) -> io::Result<()> {
     })
 }
 
-fn kill_until_none(mut look: impl FnMut() -> io::Result<Vec<ProcessStat>>) -> io::Result<()> {
+/// Kills processes with SIGKILL until none is found. Blocks.
+pub(super) fn kill_until_none(mut look: impl FnMut() -> io::Result<Vec<ProcessStat>>) -> io::Result<()> {
     for _ in 0..MAX_KILL_ROUNDS {
         let mut left = look()?;
         left.retain(|process| !process.zombie);
@@ -147,7 +148,7 @@ fn kill_until_none(mut look: impl FnMut() -> io::Result<Vec<ProcessStat>>) -> io
 }
 
 /// All visible processes.
-fn snapshot() -> io::Result<Vec<ProcessStat>> {
+pub(super) fn snapshot() -> io::Result<Vec<ProcessStat>> {
     let mut all = Vec::new();
     for entry in fs_err::read_dir("/proc")? {
         let entry = entry?;
@@ -173,7 +174,7 @@ fn parse(stat: &[u8]) -> Option<ProcessStat> {
     Some(ProcessStat { pid, parent, group, session, zombie })
 }
 
-fn descendants_in(root: Pid, all: &[ProcessStat]) -> Vec<ProcessStat> {
+pub(super) fn descendants_in(root: Pid, all: &[ProcessStat]) -> Vec<ProcessStat> {
     let mut children: HashMap<Pid, Vec<ProcessStat>> = HashMap::new();
     for process in all {
         if let Some(parent) = process.parent {

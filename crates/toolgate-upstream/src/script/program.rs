@@ -13,6 +13,7 @@ use toolgate_types::{ConfigString, ToolContext};
 use super::file::ScriptFile;
 use super::shutdown::ChildGuard;
 use super::{STDERR_LINES, ScriptCall, ScriptError, reply};
+use crate::process::shim::CANNOT_START;
 use crate::process::{Child, ChildExit};
 
 /// Longer than any call may run: the deadline of the call ends it first.
@@ -46,6 +47,11 @@ pub(super) async fn run(
     let stderr = call.quoted(&guard.child().stderr_tail(STDERR_LINES).join("\n"));
     match exit {
         ChildExit::Code(0) => {}
+        ChildExit::Code(code) if code == i32::from(CANNOT_START) && is_start_error(&stderr) => {
+            let message = format!("`{}` cannot be started: {stderr}", call.file());
+            let hint = "correct the first line of the script, or install its interpreter";
+            return Err(ScriptError::unusable(message, hint.to_owned()));
+        }
         ChildExit::Code(_) => {
             let suffix = if stderr.is_empty() { last_line(call, &output) } else { stderr };
             let suffix = if suffix.is_empty() {
@@ -80,6 +86,12 @@ fn variables(call: &ScriptCall<'_>, context: &ToolContext) -> Vec<(&'static str,
     // A value from a caller may contain a NUL byte, and no variable can hold one.
     all.retain(|(_, value)| !value.contains('\0'));
     all
+}
+
+/// Returns true if stderr says that the program did not start: the message of the shim, or of `env` in the first line of
+/// a script.
+fn is_start_error(stderr: &str) -> bool {
+    ["toolgate: cannot start ", "env: ", "/usr/bin/env: "].iter().any(|start| stderr.starts_with(start))
 }
 
 /// The last line of stdout, as the error message of a program that wrote nothing to stderr.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use toolgate_mcp::{RawJson, RpcError};
 use toolgate_redact::sanitize::sanitize;
+use toolgate_types::browser_url::BrowserUrlError;
 
 use crate::questions::{Answer, ElicitationQuestion, Question, QuestionKind, Responder};
 
@@ -61,10 +62,14 @@ impl ClientFeatures {
             }
         };
         let params: Value = params.and_then(|params| params.parse().ok()).unwrap_or_default();
+        // The session has refused all other URLs.
+        let url = params["url"].as_str().map(str::parse).transpose();
+        let url =
+            url.map_err(|error: BrowserUrlError| RpcError::new(RpcError::INVALID_PARAMS, error.to_string()))?;
         let question = Question::Elicitation(ElicitationQuestion {
             server,
             message: params["message"].as_str().unwrap_or_default().to_owned(),
-            url: params["url"].as_str().map(str::to_owned),
+            url,
             schema: params["requestedSchema"].clone(),
         });
         let reply = responder.ask(Arc::new(question)).await;

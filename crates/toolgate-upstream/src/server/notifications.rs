@@ -9,8 +9,9 @@ use tokio::sync::{broadcast, watch};
 use toolgate_mcp::{Handler, RawJson, RpcError};
 use toolgate_redact::mask;
 use toolgate_redact::sanitize::sanitize;
+use tracing::Level;
 
-use super::{ClientFeatures, mark_stale};
+use super::{ClientFeatures, LogLimit, mark_stale};
 use crate::offer::OfferKinds;
 
 /// Handles notifications and requests of a server.
@@ -25,6 +26,7 @@ pub(super) struct NotificationHandler {
     pub(super) resource_updates: broadcast::Sender<RawJson>,
     /// True once the server has sent a request of its own.
     pub(super) server_asks: Arc<AtomicBool>,
+    pub(super) log_limit: Arc<LogLimit>,
 }
 
 impl Handler for NotificationHandler {
@@ -37,7 +39,7 @@ impl Handler for NotificationHandler {
             }
         };
         match method {
-            "notifications/message" => log_server_message(&self.server, params),
+            "notifications/message" => log_server_message(&self.server, &self.log_limit, params),
             "notifications/tools/list_changed" => {
                 changed(OfferKinds { tools: true, ..OfferKinds::default() })
             }
@@ -76,8 +78,11 @@ impl Handler for NotificationHandler {
     }
 }
 
-/// Logs a log message of a server at the matching level.
-pub fn log_server_message(server: &str, params: Option<&RawJson>) {
+/// The longest message of a server that is logged, in bytes.
+const MAX_MESSAGE_BYTES: usize = 2_000;
+
+/// Logs a log message of a server at the matching level, within the rate limit of the server.
+pub fn log_server_message(server: &str, limit: &LogLimit, params: Option<&RawJson>) {
     #[derive(Deserialize)]
     struct Line<'a> {
         #[serde(default)]
@@ -86,11 +91,32 @@ pub fn log_server_message(server: &str, params: Option<&RawJson>) {
         data: &'a serde_json::value::RawValue,
     }
     let Some(Ok(line)) = params.map(RawJson::parse_borrowed::<Line<'_>>) else { return };
-    let text = mask(&sanitize(line.data.get()), &[]);
-    match line.level.as_str() {
-        "emergency" | "alert" | "critical" | "error" => tracing::error!(server, "{text}"),
-        "warning" => tracing::warn!(server, "{text}"),
-        "notice" | "info" => tracing::info!(server, "{text}"),
+    let level = match line.level.as_str() {
+        "emergency" | "alert" | "critical" | "error" => Level::ERROR,
+        "warning" => Level::WARN,
+        "notice" | "info" => Level::INFO,
+        _ => Level::DEBUG,
+    };
+    // Lines that the log filter drops do not count.
+    let is_shown = match level {
+        Level::ERROR => tracing::enabled!(Level::ERROR),
+        Level::WARN => tracing::enabled!(Level::WARN),
+        Level::INFO => tracing::enabled!(Level::INFO),
+        _ => tracing::enabled!(Level::DEBUG),
+    };
+    if !is_shown || !limit.admit() {
+        return;
+    }
+    // Masked before it is truncated: a part of a secret would not be found.
+    let mut text = mask(&sanitize(line.data.get()), &[]);
+    if text.len() > MAX_MESSAGE_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_MESSAGE_BYTES));
+        text.push('…');
+    }
+    match level {
+        Level::ERROR => tracing::error!(server, "{text}"),
+        Level::WARN => tracing::warn!(server, "{text}"),
+        Level::INFO => tracing::info!(server, "{text}"),
         _ => tracing::debug!(server, "{text}"),
     }
 }

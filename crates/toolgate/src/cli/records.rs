@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
+use toolgate_types::call::OperationKind;
 
 use crate::command::log;
 
@@ -57,6 +58,9 @@ pub(crate) struct LogFilter {
     /// Only calls of this tool; `github__*` matches all with this prefix [default: all]
     #[arg(long)]
     pub(crate) tool: Option<String>,
+    /// Only operations of this kind [default: all but `list`]
+    #[arg(long, value_parser = log::kind_argument())]
+    pub(crate) kind: Option<OperationKind>,
     /// Only calls of this caller [default: all]
     #[arg(long)]
     pub(crate) caller: Option<String>,

@@ -243,6 +243,9 @@ pub(crate) struct PromptArgs {
     /// Arguments of the prompt
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) pairs: Vec<String>,
+    /// Caller that gets the prompt
+    #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
+    pub(crate) caller: String,
 }
 
 #[derive(Debug, Args)]
@@ -251,4 +254,7 @@ pub(crate) struct ResourceArgs {
     pub(crate) server: String,
     /// URI of the resource
     pub(crate) uri: String,
+    /// Caller that reads the resource
+    #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
+    pub(crate) caller: String,
 }

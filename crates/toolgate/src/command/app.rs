@@ -2,26 +2,46 @@
 
 use std::error::Error as _;
 use std::sync::Arc;
+use std::time::Duration;
 
+use serde_json::Value as Json;
 use toolgate_app::{App, AppBuilder, AppError, AppEvent, LogMode, Project, StartFailure};
-use toolgate_config::Environment;
+use toolgate_redact::printable;
+use toolgate_runtime::CallOutcome;
 use toolgate_runtime::questions::Responder;
-use toolgate_runtime::runtime::{ServerStatus, StartError};
+use toolgate_runtime::runtime::{DiscoveryGrace, ServerStatus, StartError};
 use toolgate_types::Caller;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{AnswerMode, ProjectArgs};
 use crate::command::terminal_prompts::{ApprovalInput, TerminalResponder};
 use crate::command::{login, terminal_prompts};
-use crate::output::{BOLD, DIM, Output, error_or_hint};
+use crate::output::{BOLD, DIM, Output, error_or_hint, error_with_hint};
+use crate::owner_key;
 use crate::{FAILED, INVALID_CONFIG};
 
 /// Exit code of an interrupted command, as used by shells.
 pub(crate) const INTERRUPTED: u8 = 130;
 
+/// Wait for optional servers in a command that can do without them. A package may be downloading, and that may take long.
+pub(crate) const SHORT_WAIT: DiscoveryGrace =
+    DiscoveryGrace { usual: Duration::from_secs(5), downloads: Duration::MAX };
+
+/// Like [`with_app_within`], and waits for every server.
+pub(crate) fn with_app<'a>(
+    project: &ProjectArgs,
+    output: &Output,
+    answers: AnswerMode,
+    choose: impl FnOnce(AppBuilder<'a>) -> AppBuilder<'a>,
+    work: impl AsyncFnOnce(&App, Vec<StartError>) -> anyhow::Result<u8>,
+) -> anyhow::Result<u8> {
+    with_app_within(DiscoveryGrace::UNLIMITED, project, output, answers, choose, work)
+}
+
 /// Loads the project, builds an app, connects to its servers, and runs `work` with their errors. The app has no log
 /// unless `choose` sets one. Everything that was started is stopped when this returns.
-pub(crate) fn with_app<'a>(
+pub(crate) fn with_app_within<'a>(
+    grace: DiscoveryGrace,
     project: &ProjectArgs,
     output: &Output,
     answers: AnswerMode,
@@ -35,7 +55,7 @@ pub(crate) fn with_app<'a>(
         let app = choose(builder).build().map_err(app_error)?;
         app.run(async |app| {
             let job = async {
-                match app.discover().await {
+                match app.discover_within(grace).await {
                     Ok(errors) => work(app, errors).await,
                     Err(failure) => Ok(report_failure(&failure, output)),
                 }
@@ -74,7 +94,7 @@ pub(crate) fn terminal(answers: AnswerMode) -> Arc<dyn Responder> {
 
 /// Loads the project and prompts for its inputs. If it is invalid, prints the problems and returns `None`.
 pub(crate) fn load_project(project: &ProjectArgs, output: &Output) -> anyhow::Result<Option<Project>> {
-    let environment = Environment::from_process();
+    let environment = owner_key::environment();
     let mut loaded = project.load(environment.clone());
     if let Ok(Project { config, .. }) = &loaded {
         let answers = terminal_prompts::ask_inputs(&config.inputs, output)?;
@@ -102,6 +122,18 @@ pub(crate) fn find_caller(app: &App, id: &str) -> anyhow::Result<Caller> {
         let hint = error.hint.clone();
         error_or_hint(error, Some(hint))
     })
+}
+
+/// The reply of an operation that is not a tool call, or its error with the hint.
+pub(crate) fn operation_reply(outcome: CallOutcome) -> anyhow::Result<Json> {
+    match (outcome.result.error, outcome.reply) {
+        (Some(error), _) => Err(match &error.hint {
+            Some(hint) => error_with_hint(error.to_string(), hint),
+            None => error.into(),
+        }),
+        (None, Some(reply)) => Ok(reply.parse()?),
+        (None, None) => Ok(Json::Null),
+    }
 }
 
 /// Adds the hint of an error.
@@ -135,12 +167,15 @@ pub(crate) fn report_failure(failure: &StartFailure, output: &Output) -> u8 {
 /// Prints the errors of the start, each with its hint. Returns the exit code.
 pub(crate) fn report_errors(errors: &[StartError], output: &Output) -> u8 {
     for error in errors {
+        // Some messages have several lines. Their parts from outside have one.
         output.message(&format!("{BOLD}error{BOLD:#}: {error}\n"));
         if let Some(cause) = error.source() {
-            output.message(&format!("  because: {cause}\n"));
+            output.message(&format!("  because: {}\n", printable(&cause.to_string())));
         }
         match error {
-            StartError::Server { hint: Some(hint), .. } => output.message(&format!("hint: {hint}\n")),
+            StartError::Server { hint: Some(hint), .. } => {
+                output.message(&format!("hint: {}\n", printable(hint)));
+            }
             StartError::Lock(_) => output.message(
                 "hint: restore an older version of the file, or delete it to trust the current tools\n",
             ),
@@ -148,6 +183,16 @@ pub(crate) fn report_errors(errors: &[StartError], output: &Output) -> u8 {
         }
     }
     if errors.is_empty() { crate::DONE } else { FAILED }
+}
+
+/// Prints a note about servers that have not listed their tools within the wait.
+pub(crate) fn report_awaited(app: &App, output: &Output) {
+    let awaited = app.runtime().awaited_servers();
+    if !awaited.is_empty() {
+        let names = printable(&awaited.join(", "));
+        let seconds = SHORT_WAIT.usual.as_secs();
+        output.message(&format!("note: no answer within {seconds} s, so tools are missing: {names}\n"));
+    }
 }
 
 /// Formats a server on one line.

@@ -1,15 +1,17 @@
 //! `toolgate servers approve NAME`: shows the changed definitions of a server and approves them.
 
-use std::io::{BufRead, IsTerminal};
+use std::io::IsTerminal;
 
 use anyhow::bail;
 use serde_json::{Value as Json, json};
 use similar::{ChangeTag, TextDiff};
+use toolgate_redact::printable;
 use toolgate_redact::sanitize::sanitize;
 use toolgate_runtime::runtime::PendingApproval;
 use toolgate_types::ServerName;
 
 use crate::cli::{AnswerMode, ApproveArgs, ProjectArgs};
+use crate::command::agent::keys;
 use crate::command::app;
 use crate::output::{BOLD, Output, error_with_hint};
 use crate::{DONE, FAILED};
@@ -75,10 +77,7 @@ fn confirm(count: usize, name: &str, output: &Output) -> anyhow::Result<bool> {
             "pass `--yes` to confirm",
         ));
     }
-    output.message(&format!("approve {count} definitions of {name}? [y/N] "));
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    Ok(keys::yes_line(&format!("approve {count} definitions of {}? [y/N] ", printable(name))))
 }
 
 /// Formats a definition for review: the reason for the quarantine, and a diff.
@@ -94,7 +93,7 @@ fn definition_diff(waiting: &PendingApproval) -> String {
         toolgate_runtime::ToolState::Quarantined { reason, .. } => reason.as_str(),
         toolgate_runtime::ToolState::Ready => "",
     };
-    let mut text = format!("{BOLD}{}{BOLD:#}: {reason}\n", waiting.tool.name);
+    let mut text = format!("{BOLD}{}{BOLD:#}: {}\n", printable(&waiting.tool.name), printable(reason));
     for change in TextDiff::from_lines(&was, &is).iter_all_changes() {
         let sign = match change.tag() {
             ChangeTag::Delete => '-',

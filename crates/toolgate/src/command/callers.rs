@@ -6,10 +6,12 @@ use anyhow::anyhow;
 use serde_json::{Value as Json, json};
 use toolgate_app::socket::{self, Method, StatusCode};
 use toolgate_app::{NewCaller, ProjectCallers};
-use toolgate_config::{Config, Environment, load};
+use toolgate_config::{Config, load};
+use toolgate_redact::printable;
 
 use crate::cli::{AddCallerArgs, CallerArgs, CallersCommand, ProjectArgs};
 use crate::output::{BOLD, DIM, Output, error_or_hint, error_with_hint};
+use crate::owner_key;
 use crate::{DONE, INVALID_CONFIG};
 
 pub(crate) fn run(command: &CallersCommand, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
@@ -29,9 +31,18 @@ pub(crate) fn run(command: &CallersCommand, project: &ProjectArgs, output: &Outp
     let response =
         tokio.block_on(socket::send_request(&project.state_folder(), method, &path, body.as_ref()))?;
     let document = match response {
-        Some((status, document)) => response_or_error(status, document)?,
+        Some((status, document)) => {
+            // The gateway lists the callers that it could read.
+            if let (CallersCommand::List, Err(error)) =
+                (command, project.state_folder().key_store().callers())
+            {
+                let reason = printable(&error.with_cause());
+                output.message(&format!("warning: callers with a created key are missing: {reason}\n"));
+            }
+            response_or_error(status, document)?
+        }
         None => {
-            let loaded = load(&project.folder, project.file.as_deref(), &Environment::from_process());
+            let loaded = load(&project.folder, project.file.as_deref(), &owner_key::environment());
             let Some(config) = loaded.config else {
                 output.message(&loaded.report.render());
                 return Ok(INVALID_CONFIG);
@@ -72,15 +83,18 @@ fn run_locally(command: &CallersCommand, config: &Config, project: &ProjectArgs)
 }
 
 fn print_result(command: &CallersCommand, document: &Json, output: &Output) -> anyhow::Result<u8> {
-    let text = |of: &Json, key: &str| of[key].as_str().unwrap_or_default().to_owned();
+    let text = |of: &Json, key: &str| printable(of[key].as_str().unwrap_or_default());
     match command {
         CallersCommand::List if output.json => output.document(document)?,
         CallersCommand::List => {
             for caller in document["callers"].as_array().into_iter().flatten() {
                 let permissions: Vec<_> =
                     caller["permissions"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
-                let given =
-                    if permissions.is_empty() { "(nothing)".to_owned() } else { permissions.join(" ") };
+                let given = if permissions.is_empty() {
+                    "(nothing)".to_owned()
+                } else {
+                    printable(&permissions.join(" "))
+                };
                 let (id, about) = (text(caller, "id"), text(caller, "description"));
                 let from = match text(caller, "created") {
                     created if created.is_empty() => "toolgate.yaml".to_owned(),
@@ -92,7 +106,7 @@ fn print_result(command: &CallersCommand, document: &Json, output: &Output) -> a
         }
         CallersCommand::Add(_) if output.json => output.document(document)?,
         CallersCommand::Add(AddCallerArgs { id, .. }) => {
-            let key = text(document, "key");
+            let (id, key) = (printable(id), text(document, "key"));
             output.result(&format!("API key of {BOLD}{id}{BOLD:#} (shown only once):\n  {key}\n"));
             output
                 .next_step("send the key as `X-API-Key` or `Authorization: Bearer`; only its hash is stored");
@@ -101,7 +115,7 @@ fn print_result(command: &CallersCommand, document: &Json, output: &Output) -> a
             output.document(&json!({ "id": id, "removed": true }))?;
         }
         CallersCommand::Remove(CallerArgs { id }) => {
-            output.result(&format!("removed {BOLD}{id}{BOLD:#}; its key is revoked\n"));
+            output.result(&format!("removed {BOLD}{}{BOLD:#}; its key is revoked\n", printable(id)));
         }
     }
     Ok(DONE)

@@ -1,18 +1,19 @@
 //! `toolgate tools|servers add|update|remove`: changes of the registry.
 
-use std::io::{BufRead, IsTerminal, Read};
+use std::io::{IsTerminal, Read};
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value as Json, json};
 use toolgate_app::{ChangeRoute, InvalidProject, Project, RejectedChange, SubmitError};
-use toolgate_config::Environment;
 use toolgate_redact::{literal_parts, looks_secret, printable};
 use toolgate_store::document::{EntryAction, EntryKind, EntryOp};
 use toolgate_store::registry::{CommittedChange, RegistryChange, RegistryProblem};
 
 use crate::cli::{AddServerArgs, AddToolArgs, ChangeArgs, ProjectArgs, RemoveArgs, UpdateArgs};
+use crate::command::agent::keys;
 use crate::output::{BOLD, Output, display_path, error_or_hint, error_with_hint};
+use crate::owner_key;
 use crate::{DONE, FAILED, INVALID_CONFIG};
 
 /// Bytes of an entry that are read.
@@ -90,10 +91,7 @@ pub(crate) fn remove(
                 "pass `--yes` to confirm",
             ));
         }
-        output.message(&format!("remove {} {}? [y/N] ", kind.label(), printable(&args.name)));
-        let mut answer = String::new();
-        std::io::stdin().lock().read_line(&mut answer)?;
-        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+        if !keys::yes_line(&format!("remove {} {}? [y/N] ", kind.label(), printable(&args.name))) {
             output.result("nothing was changed\n");
             return Ok(FAILED);
         }
@@ -110,7 +108,7 @@ pub(crate) fn submit(
     project: &ProjectArgs,
     output: &Output,
 ) -> anyhow::Result<u8> {
-    let Project { config, files } = match project.load(Environment::from_process()) {
+    let Project { config, files, .. } = match project.load(owner_key::environment()) {
         Ok(loaded) => loaded,
         Err(InvalidProject { report }) => {
             if output.json {
@@ -134,8 +132,8 @@ pub(crate) fn submit(
     };
     let Some(file) = file else { return Err(missing_registry(kind)) };
     let file = file.strip_prefix(&config.project).map_or_else(|_| display_path(&file), display_path);
-    let change =
-        RegistryChange { expect: args.if_revision, op: EntryOp { kind, name: name.clone(), action: act } };
+    let op = EntryOp { kind, name: name.clone(), action: act };
+    let change = RegistryChange { expect: args.if_revision, ..op.into() };
     match files.submit(change) {
         Ok((route, Ok(CommittedChange { rev, notes }))) => {
             if output.json {

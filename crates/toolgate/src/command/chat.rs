@@ -6,8 +6,9 @@ use toolgate_agent::RunEvent;
 use toolgate_agent::model::Part;
 use toolgate_agent::run::{Executor, Run};
 use toolgate_app::run_until_stopped;
+use toolgate_redact::printable;
 use toolgate_redact::sanitize::sanitize;
-use toolgate_runtime::{CallOrigin, CallRequest, RawJson, TraceContext};
+use toolgate_runtime::{Operation, RawJson};
 use toolgate_types::Caller;
 
 use crate::DONE;
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &ChatArgs, project: &ProjectArgs, output: &Output) -> an
         };
         let mut editor = LineEditor::new(history);
         if editor.is_terminal() && !output.json {
-            let model = sanitize(agent.model.name()).into_owned();
+            let model = printable(agent.model.name());
             output.message(&format!("{DIM}{model} · run {} · /help{DIM:#}\n", run.id()));
         }
         loop {
@@ -89,17 +90,17 @@ fn run_command(
 ) {
     let (word, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
     let text = match (word, rest.trim()) {
-        ("tools", _) => format!("{}\n", run.tools().join("\n")),
+        ("tools", _) => run.tools().iter().map(|tool| format!("{}\n", printable(tool))).collect(),
         ("cost", _) => format!("{}\n", usage_text(&run.total())),
         ("show", number) => {
             let call = number.parse().ok().and_then(|number| printer.call(number));
             match call {
                 None => {
-                    format!("there is no call `{}`; the number of a call is in brackets\n", sanitize(number))
+                    format!("there is no call `{}`; the number of a call is in brackets\n", printable(number))
                 }
                 Some(call) => {
                     let arguments = display_json(&call.arguments).unwrap_or_default();
-                    format!("{BOLD}{}{BOLD:#} {arguments}\n{}\n", sanitize(&call.tool), sanitize(&call.text))
+                    format!("{BOLD}{}{BOLD:#} {arguments}\n{}\n", printable(&call.tool), sanitize(&call.text))
                 }
             }
         }
@@ -109,22 +110,16 @@ fn run_command(
             let to = HELP.find("Exit codes").unwrap_or(HELP.len());
             HELP[from..to].trim_end().to_owned() + "\n"
         }
-        _ => format!("unknown command `/{}`; /help lists the commands\n", sanitize(word)),
+        _ => format!("unknown command `/{}`; /help lists the commands\n", printable(word)),
     };
     output.message(&text);
 }
 
 fn explain_tool(tool: &str, executor: &Executor, caller: &Caller) -> String {
     let Executor::Runtime(runtime) = executor else { return String::new() };
-    let request = CallRequest {
-        name: tool.to_owned(),
-        arguments: RawJson::from_value(&serde_json::json!({})).into(),
-        trace: TraceContext::generate(),
-        origin: CallOrigin::default(),
-        full_result: false,
-    };
+    let request = Operation::tool(tool, RawJson::from_value(&serde_json::json!({})));
     match runtime.explain(caller, &request) {
         Some(explanation) => why::explanation_text(caller.id.as_str(), tool, &explanation),
-        None => format!("there is no tool `{}`; /tools lists them\n", sanitize(tool)),
+        None => format!("there is no tool `{}`; /tools lists them\n", printable(tool)),
     }
 }

@@ -8,14 +8,14 @@ use serde_json::Value as Json;
 use toolgate_agent::SkillSet;
 use toolgate_app::project_warnings;
 use toolgate_config::{
-    Checklist, Config, ContractRule, Environment, LoadOutcome, ProblemEntry, Report, Severity, checklists,
-    load,
+    Checklist, Config, ContractRule, LoadOutcome, ProblemEntry, Report, Severity, checklists, load,
 };
 use toolgate_redact::printable;
 use toolgate_types::{Caller, ToolDefinition};
 
 use crate::cli::{CheckArgs, ContractLevel, ProjectArgs};
 use crate::output::{BOLD, DIM, Output};
+use crate::owner_key;
 use crate::{DONE, FAILED, INVALID_CONFIG};
 
 mod agent;
@@ -34,7 +34,7 @@ struct CheckReport {
 
 pub(crate) fn run(args: &CheckArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let LoadOutcome { config, report } =
-        load(&project.folder, project.file.as_deref(), &Environment::from_process());
+        load(&project.folder, project.file.as_deref(), &owner_key::environment());
     output.message(&report.render());
     let mut found = config.as_ref().map(|config| project_warnings(config, &report)).unwrap_or_default();
     let (skills, wrong) = config.as_ref().map(agent::skills).unwrap_or_default();

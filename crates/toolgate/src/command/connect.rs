@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::json;
 use similar::TextDiff;
+use toolgate_config::ClientProgram;
 use toolgate_config::connect::{self, ConnectError, ConnectMethod, KEY_VARIABLE, Scope};
-use toolgate_config::{ClientProgram, Environment};
 use toolgate_redact::printable;
 
 use crate::DONE;
 use crate::cli::{ConnectArgs, ConnectScope, ProjectArgs};
 use crate::command::import::write_atomically;
 use crate::output::{BOLD, Output, display_path, error_with_hint};
+use crate::owner_key;
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -30,7 +31,7 @@ changes. An entry of the same name that does not belong to Toolgate is kept unle
 Exit codes: 0 done or nothing to do, 1 rejected or not written, 2 wrong usage.";
 
 pub(crate) fn run(args: &ConnectArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    let environment = Environment::from_process();
+    let environment = owner_key::environment();
     let client = args.client.client();
     let scope = match args.scope {
         ConnectScope::User => Scope::User,

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
+use toolgate_redact::printable;
 use toolgate_redact::sanitize::sanitize;
 
 /// Formats content blocks, one paragraph each.
@@ -19,10 +20,10 @@ fn block_text(block: &Json) -> anyhow::Result<String> {
         "text" => format!("{}\n", sanitize(text("text"))),
         kind @ ("image" | "audio") => {
             let path = save_media(text("data"), text("mimeType"))?;
-            format!("[{kind} {} saved to {}]\n", sanitize(text("mimeType")), path.display())
+            format!("[{kind} {} saved to {}]\n", printable(text("mimeType")), path.display())
         }
         "resource" => resource_text(&block["resource"])?,
-        "resource_link" => format!("[resource {} · {}]\n", sanitize(text("uri")), sanitize(text("name"))),
+        "resource_link" => format!("[resource {} · {}]\n", printable(text("uri")), printable(text("name"))),
         // An unknown type, from a later protocol revision, is printed as JSON.
         _ => format!("{}\n", sanitize(&serde_json::to_string_pretty(block)?)),
     })
@@ -30,7 +31,7 @@ fn block_text(block: &Json) -> anyhow::Result<String> {
 
 /// Formats a resource: its text, or the path of the saved file.
 pub(crate) fn resource_text(resource: &Json) -> anyhow::Result<String> {
-    let uri = sanitize(resource["uri"].as_str().unwrap_or_default()).into_owned();
+    let uri = printable(resource["uri"].as_str().unwrap_or_default());
     if let Some(text) = resource["text"].as_str() {
         return Ok(format!("[{uri}]\n{}\n", sanitize(text)));
     }

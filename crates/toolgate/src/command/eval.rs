@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value as Json;
+use toolgate_redact::printable;
 use toolgate_runtime::ToolState;
 use toolgate_search::ToolEntry;
 use toolgate_search::eval::{CatalogSample, EvalMetrics, EvalReport, GoldLine, evaluate, parse_catalogs};
@@ -64,8 +65,11 @@ fn measure(args: &EvalArgs, lines: &[GoldLine], catalogs: &Catalogs, output: &Ou
     let is_watched = std::io::stderr().is_terminal();
     let tell = |done: usize| {
         if is_watched && (done.is_multiple_of(PROGRESS_STEP) || done == lines.len()) {
-            let end = if done == lines.len() { "\r\x1b[K" } else { "" };
-            output.message(&format!("\r{DIM}{done} of {}{DIM:#}{end}", lines.len()));
+            output.control("\r");
+            output.message(&format!("{DIM}{done} of {}{DIM:#}", lines.len()));
+            if done == lines.len() {
+                output.control("\r\x1b[K");
+            }
         }
     };
     let answers = evaluate(catalogs, lines, sample, tell).map_err(|error| {
@@ -81,9 +85,10 @@ fn measure(args: &EvalArgs, lines: &[GoldLine], catalogs: &Catalogs, output: &Ou
         output.result(&report_text(&report));
         if args.wrong {
             for answer in answers.iter().filter(|answer| !answer.is_correct()) {
-                let first = answer.choice.hits.first().map(|hit| hit.name.as_str()).unwrap_or("nothing");
+                let first =
+                    answer.choice.hits.first().map_or("nothing".to_owned(), |hit| printable(&hit.name));
                 let chosen = answer.choice.decision.name();
-                let (query, right) = (&answer.line.query, answer.line.tools.join(" or "));
+                let (query, right) = (&answer.line.query, printable(&answer.line.tools.join(" or ")));
                 output.result(&format!("{chosen} {BOLD}{first}{BOLD:#} for {query:?}, not {right}\n"));
             }
         }

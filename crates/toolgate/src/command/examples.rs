@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value as Json;
 use toolgate_app::{App, LogMode};
+use toolgate_redact::printable;
 use toolgate_runtime::CallOutcome;
 use toolgate_runtime::catalog::Upstream;
 use toolgate_types::tool::ToolExample;
@@ -87,7 +88,9 @@ async fn run_example(
     tool: &ToolDefinition,
     example: &ToolExample,
 ) -> ExampleResult {
-    let CallOutcome { result, .. } = app.call(caller, tool.name.as_str(), &example.params).await;
+    let called = app.call(caller, tool.name.as_str(), &example.params).await;
+    let milliseconds = called.metadata().execution_time;
+    let CallOutcome { result, .. } = called;
     let expected: Option<Json> =
         example.expected_result.as_ref().and_then(|text| serde_json::from_str(text.get()).ok());
     let data: Option<Json> = result.data.as_ref().and_then(|data| data.parse().ok());
@@ -105,7 +108,7 @@ async fn run_example(
         expected: expected.filter(|_| !passed),
         got: got.filter(|_| !passed),
         error: result.error.as_ref().map(|error| format!("{}: {error}", error.code.label())),
-        milliseconds: result.metadata.execution_time,
+        milliseconds,
     }
 }
 
@@ -140,8 +143,8 @@ fn result_text(outcome: &ExampleResult) -> String {
     let ExampleResult { tool, example, passed, expected, got, error, milliseconds } = outcome;
     let word = if *passed { "ok    " } else { "FAILED" };
     let took = Duration::from_secs_f64((milliseconds / 1000.0).max(0.0)).as_millis();
-    let mut text = format!("{word} {BOLD}{tool}{BOLD:#}: {example} {DIM}{took} ms{DIM:#}\n");
-    text.extend(error.iter().map(|error| format!("    {error}\n")));
+    let mut text = format!("{word} {BOLD}{tool}{BOLD:#}: {} {DIM}{took} ms{DIM:#}\n", printable(example));
+    text.extend(error.iter().map(|error| format!("    {}\n", printable(error))));
     if let (None, Some(expected)) = (error, expected) {
         let got = got.as_ref().map(ToString::to_string).unwrap_or_default();
         text.push_str(&format!("    expected {expected}\n    got      {got}\n"));

@@ -15,9 +15,10 @@ use toolgate_types::Secret;
 use crate::DONE;
 use crate::cli::{ImportArgs, ProjectArgs};
 use crate::output::{BOLD, Output, display_path, error_with_hint, mask_strings, toolgate_command};
+use crate::owner_key;
 
 pub(crate) fn run(args: &ImportArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    let environment = Environment::from_process();
+    let environment = owner_key::environment();
     let files = source_files(&args.from, &project.folder, &environment)?;
     let import = plan_import(&project.folder, &files, &environment);
     output.message(&import.report.render());

@@ -3,16 +3,18 @@
 //! Invariant: the terminal mode is restored after each line; the history file is private to the user and limited in
 //! size.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use rustyline::error::ReadlineError;
 use rustyline::history::{History as _, MemHistory};
 use rustyline::{Behavior, Config, Editor};
+use toolgate_state::StateDir;
 
 /// Lines kept in the history.
 const MAX_LINES: usize = 500;
+/// Bytes of the history that are read.
+const MAX_BYTES: u64 = 4 << 20;
 
 /// Result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,7 +81,9 @@ fn open_editor(file: &Path) -> Option<Editor<(), MemHistory>> {
 
 fn read_history(file: &Path, config: &Config) -> MemHistory {
     let mut history = MemHistory::with_config(config);
-    for line in fs_err::read_to_string(file).unwrap_or_default().lines() {
+    let (folder, name) = place(file);
+    let bytes = StateDir::open(folder).and_then(|folder| folder.read(&name, MAX_BYTES)).unwrap_or_default();
+    for line in String::from_utf8_lossy(&bytes).lines() {
         let _ = history.add(line);
     }
     history
@@ -91,9 +95,15 @@ fn read_history(file: &Path, config: &Config) -> MemHistory {
 fn write_history(file: &Path, history: &MemHistory) {
     // A pasted entry may have several lines.
     let text: String = history.into_iter().map(|entry| entry.replace(['\r', '\n'], " ") + "\n").collect();
-    let file = std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(file);
+    let (folder, name) = place(file);
     // The chat works without a history, so write errors are ignored.
-    let _ = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    let _ = StateDir::create(folder).and_then(|folder| folder.replace_unsynced(&name, text.as_bytes()));
+}
+
+/// Folder and name of a file.
+fn place(file: &Path) -> (&Path, String) {
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    (file.parent().unwrap_or(Path::new(".")), name)
 }
 
 #[test]

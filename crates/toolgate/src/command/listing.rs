@@ -1,12 +1,12 @@
 //! Lists prompts and resources of servers.
 
 use serde_json::{Value as Json, json};
+use toolgate_redact::printable;
 use toolgate_runtime::{OfferedItem, ServerOffer};
 
 use crate::cli::{AnswerMode, ProjectArgs};
 use crate::command::app;
-use crate::command::servers::first_line;
-use crate::output::{BOLD, DIM, Output};
+use crate::output::{BOLD, DIM, Output, first_line};
 
 /// Lists the items that `of` selects from each server. `key` is the JSON field of their id.
 pub(crate) fn list(
@@ -26,6 +26,7 @@ pub(crate) fn list(
             for (server, offer) in runtime.offers() {
                 for (kind, OfferedItem { id, title, description, definition, fault }) in of(&offer) {
                     if let Some(fault) = fault {
+                        let (id, fault) = (printable(id), printable(&fault.to_string()));
                         output.message(&format!("{kind} `{id}` of {server} is quarantined: {fault}\n"));
                         continue;
                     }
@@ -39,11 +40,12 @@ pub(crate) fn list(
             } else {
                 for one in &all {
                     let text = |name: &str| one[name].as_str().unwrap_or_default();
-                    let (id, server) = (text(key), text("server"));
+                    let (id, server) = (text(key), printable(text("server")));
                     // Without a description, show the title, unless it only repeats the name.
                     let about =
                         [text("description"), text("title")].into_iter().find(|text| !text.is_empty());
                     let about = about.filter(|about| *about != id).map(first_line).unwrap_or_default();
+                    let id = printable(id);
                     output.result(&format!("{BOLD}{id}{BOLD:#} {DIM}of {server}{DIM:#}  {about}\n"));
                 }
             }

@@ -7,14 +7,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde_json::json;
 use toolgate_audit::project::{ParseTimeError, ProjectLog, parse_time};
 use toolgate_audit::{CallFilter, LogReader, LoggedCall, verify};
-use toolgate_config::{Environment, load};
+use toolgate_config::load;
+use toolgate_redact::printable;
+use toolgate_types::call::OperationKind;
 
 use crate::cli::{LogArgs, LogCommand, LogFilter, ProjectArgs};
 use crate::output::{BOLD, DIM, Output, display_json, error_with_hint};
+use crate::owner_key;
 use crate::{DONE, FAILED};
 
 /// Poll interval of `--follow`.
@@ -23,7 +27,7 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 /// Returns the log folders of a project, one per writer. Works with a broken configuration too, because that is when
 /// the log is needed.
 pub(crate) fn log_folders(project: &ProjectArgs, output: &Output) -> Vec<PathBuf> {
-    let loaded = load(&project.folder, project.file.as_deref(), &Environment::from_process());
+    let loaded = load(&project.folder, project.file.as_deref(), &owner_key::environment());
     let broken = loaded.config.is_none();
     let audit = loaded.config.map(|config| config.audit).unwrap_or_default();
     let folders = ProjectLog::new(project.folder.join(&audit.folder)).folders();
@@ -99,12 +103,17 @@ fn print_call(call: &LoggedCall, output: &Output) -> anyhow::Result<()> {
     let error = end.and_then(|end| end.error.as_ref());
     let how =
         error.map_or_else(|| call.status().to_owned(), |error| format!("{}: {}", error.code, error.message));
+    let how = printable(&how);
+    let kind = match call.operation() {
+        "tool" => String::new(),
+        kind => format!(" ({})", printable(kind)),
+    };
     let line = format!(
-        "{DIM}{:.3}  {}{DIM:#}  {BOLD}{}{BOLD:#} by {}  {}  {how}\n",
+        "{DIM}{:.3}  {}{DIM:#}  {BOLD}{}{BOLD:#}{kind} by {}  {}  {how}\n",
         call.time(),
-        call.id(),
-        call.tool(),
-        call.caller(),
+        printable(call.id()),
+        printable(call.tool()),
+        printable(call.caller()),
         took.unwrap_or_default(),
     );
     // Write errors are ignored, so that a closed pipe ends the command quietly.
@@ -143,7 +152,7 @@ fn stats(filter: &CallFilter, readers: &[LogReader], output: &Output) -> anyhow:
         let ms = |name: &str| stats[name].as_f64().unwrap_or_default() / 1e3;
         output.result(&format!(
             "{BOLD}{}{BOLD:#}  {} calls, {} errors, p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms\n",
-            one["tool"].as_str().unwrap_or_default(),
+            printable(one["tool"].as_str().unwrap_or_default()),
             stats["count"],
             stats["errors"],
             ms("p50_micros"),
@@ -165,7 +174,7 @@ fn verify_log(folders: &[PathBuf], output: &Output) -> anyhow::Result<u8> {
     if output.json {
         output.document(&json!({ "records": records, "faults": faults, "whole": faults.is_empty() }))?;
     } else {
-        faults.iter().for_each(|fault| output.result(&format!("{fault}\n")));
+        faults.iter().for_each(|fault| output.result(&format!("{}\n", printable(fault))));
         let verdict = if faults.is_empty() { "the log is intact" } else { "the log is damaged" };
         output.result(&format!("{BOLD}{verdict}{BOLD:#}: {records} records, {} faults\n", faults.len()));
     }
@@ -173,8 +182,17 @@ fn verify_log(folders: &[PathBuf], output: &Output) -> anyhow::Result<u8> {
 }
 
 fn call_filter(args: &LogFilter) -> CallFilter {
-    let LogFilter { tool, caller, status, since, until, grep } = args.clone();
-    CallFilter { tool, caller, status, since, until, grep, ..CallFilter::default() }
+    let LogFilter { tool, kind, caller, status, since, until, grep } = args.clone();
+    CallFilter { tool, kind, caller, status, since, until, grep, ..CallFilter::default() }
+}
+
+/// Parses the kind of an operation.
+pub(crate) fn kind_argument() -> impl TypedValueParser<Value = OperationKind> {
+    let labels = PossibleValuesParser::new(OperationKind::ALL.map(OperationKind::label));
+    labels.map(|label| {
+        let kind = OperationKind::ALL.into_iter().find(|kind| kind.label() == label);
+        kind.expect("the label is one of the possible values")
+    })
 }
 
 /// Parses a day, a time, or an age.

@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use serde_json::json;
-use toolgate_app::{LoginOptions, Responder, TokenSource, login_options};
-use toolgate_config::{Environment, LoadOutcome, load};
+use toolgate_app::{LoginOptions, LoginPage, Responder, TokenSource, login_options};
+use toolgate_config::{LoadOutcome, load};
+use toolgate_redact::printable;
 
 use crate::cli::ProjectArgs;
 use crate::command::app::INTERRUPTED;
 use crate::command::terminal_prompts::TerminalResponder;
-use crate::output::{BOLD, Output};
+use crate::output::{BOLD, Output, safe_text};
+use crate::owner_key;
 use crate::{DONE, INVALID_CONFIG};
 
 pub(crate) fn login(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
@@ -64,7 +66,7 @@ fn server_tokens(
     logins: &LoginOptions,
 ) -> anyhow::Result<Option<TokenSource>> {
     let LoadOutcome { config, report } =
-        load(&project.folder, project.file.as_deref(), &Environment::from_process());
+        load(&project.folder, project.file.as_deref(), &owner_key::environment());
     let Some(config) = config else {
         output.message(&report.render());
         output.next_step("run `toolgate check` to see the problems; nothing was started");
@@ -75,12 +77,19 @@ fn server_tokens(
 
 /// Returns the folder of the tokens, in the user's state directory.
 pub(crate) fn token_folder() -> Option<PathBuf> {
-    toolgate_app::token_folder(&Environment::from_process())
+    toolgate_app::token_folder(&owner_key::environment())
 }
 
 /// Prints the login URL and tries to open it in a browser.
-pub(crate) fn open(server: &str, url: &str) {
-    let _ = writeln!(std::io::stderr(), "log in to MCP server `{server}` at:\n  {url}");
+pub(crate) fn open(page: &LoginPage) {
+    let (server, url) = (printable(&page.server), page.url.as_str());
+    let mut text = format!("log in to MCP server `{server}` at:\n  {url}\n");
+    if let Some(host) = &page.other_host {
+        text.push_str(&format!(
+            "the server names this page; its host is `{host}`, check it before you log in\n"
+        ));
+    }
+    let _ = std::io::stderr().write_all(safe_text(&text).as_bytes());
     let program = browser()
         .unwrap_or_else(|| vec![if cfg!(target_os = "macos") { "open" } else { "xdg-open" }.to_owned()]);
     let (program, arguments) = program.split_first().expect("a browser has a name");

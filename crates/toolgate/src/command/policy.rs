@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use toolgate_audit::{CallFilter, LogReader};
-use toolgate_config::{Environment, load_rules};
+use toolgate_config::load_rules;
+use toolgate_redact::printable;
 use toolgate_runtime::Policy;
 use toolgate_runtime::replay::{DecisionChange, ReplayReport};
 use toolgate_types::Caller;
@@ -10,6 +11,7 @@ use toolgate_types::Caller;
 use crate::cli::{AnswerMode, PolicyCommand, PolicyTestArgs, ProjectArgs};
 use crate::command::{app, log};
 use crate::output::{BOLD, DIM, Output};
+use crate::owner_key;
 use crate::{DONE, FAILED, INVALID_CONFIG};
 
 pub(crate) fn run(command: &PolicyCommand, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
@@ -19,7 +21,7 @@ pub(crate) fn run(command: &PolicyCommand, project: &ProjectArgs, output: &Outpu
 }
 
 fn test(args: &PolicyTestArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    let (rules, report) = load_rules(&args.rules, &Environment::from_process());
+    let (rules, report) = load_rules(&args.rules, &owner_key::environment());
     let Some(rules) = rules else {
         output.message(&report.render());
         if output.json {
@@ -65,7 +67,9 @@ fn test(args: &PolicyTestArgs, project: &ProjectArgs, output: &Output) -> anyhow
 fn replay_text(replay: &ReplayReport) -> String {
     let line = |flip: &DecisionChange| {
         let DecisionChange { caller, tool, from, to, certain, count, rules, call } = flip;
-        let by = if rules.is_empty() { String::new() } else { format!(" by {}", rules.join(", ")) };
+        let (caller, tool, call) = (printable(caller), printable(tool), printable(call));
+        let by =
+            if rules.is_empty() { String::new() } else { format!(" by {}", printable(&rules.join(", "))) };
         let doubt = if *certain { "" } else { ", uncertain: the record does not have all arguments" };
         let (from, to, calls) = (from.label(), to.label(), calls(*count));
         format!(

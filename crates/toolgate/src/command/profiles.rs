@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use toolgate_app::App;
 use toolgate_app::profile::{CALL_TOOL, DESCRIBE_TOOL, ProfileTool, ProfileView, SEARCH_TOOLS};
+use toolgate_redact::printable;
 use toolgate_types::profile::{SchemaDialect, ToolExposure};
 use toolgate_types::{CallerId, Profile};
 
 use crate::cli::{AnswerMode, ListArgs, ProjectArgs};
 use crate::command::app;
-use crate::command::servers::first_line;
-use crate::output::{BOLD, DIM, Output, error_or_hint};
+use crate::output::{BOLD, DIM, Output, error_or_hint, first_line};
 
 /// Tools that the OpenAI API accepts per request.
 const OPENAI_MAX_TOOLS: usize = 128;
@@ -40,7 +40,7 @@ pub(crate) fn list(
                 output.document(&json!({ "profile": &*profile, "tools": definitions, "notes": notes }))?;
             } else {
                 print_tools(&profile, &shown, output);
-                notes.iter().for_each(|note| output.message(&format!("note: {note}\n")));
+                notes.iter().for_each(|note| output.message(&format!("note: {}\n", printable(note))));
             }
             Ok(app::report_errors(&errors, output))
         },
@@ -66,10 +66,10 @@ fn print_tools(profile: &Profile, shown: &[&Arc<ProfileTool>], output: &Output) 
         let own = if shown.name == shown.tool.name {
             String::new()
         } else {
-            format!("  {DIM}{}{DIM:#}", shown.tool.name)
+            format!("  {DIM}{}{DIM:#}", printable(&shown.tool.name))
         };
         let line = first_line(&shown.description);
-        output.result(&format!("{BOLD}{:width$}{BOLD:#}  {line}{own}\n", shown.name));
+        output.result(&format!("{BOLD}{:width$}{BOLD:#}  {line}{own}\n", printable(&shown.name)));
     }
 }
 

@@ -1,9 +1,10 @@
 //! `toolgate prompts list|get`.
 
 use anyhow::bail;
-use serde_json::{Value as Json, json};
-use toolgate_runtime::Params;
-use toolgate_runtime::runtime::RequestKind;
+use serde_json::json;
+use toolgate_app::LogMode;
+use toolgate_redact::printable;
+use toolgate_runtime::{Operation, RawJson};
 
 use crate::DONE;
 use crate::cli::{AnswerMode, ProjectArgs, PromptArgs, PromptsCommand};
@@ -27,7 +28,7 @@ fn get(args: &PromptArgs, project: &ProjectArgs, output: &Output) -> anyhow::Res
         project,
         output,
         AnswerMode::Ask,
-        |builder| builder.servers(|server| server == args.server),
+        |builder| builder.servers(|server| server == args.server).log(LogMode::OneCall),
         async |app, _errors| {
             let runtime = app.runtime();
             let offers = runtime.offers();
@@ -44,14 +45,16 @@ fn get(args: &PromptArgs, project: &ProjectArgs, output: &Output) -> anyhow::Res
             // Arguments of prompts are always strings.
             let texts = json!({ "properties": args.pairs.iter().filter_map(|pair| Some((pair.split_once('=')?.0.to_owned(), json!({ "type": "string" })))).collect::<serde_json::Map<_, _>>() });
             let arguments = tools::parse_pairs(&args.pairs, &texts)?;
-            let params = Params::none().with("name", &args.name).with("arguments", &arguments);
-            let result: Json = runtime.request(&args.server, RequestKind::Prompt, params).await?.parse()?;
+            let caller = app::find_caller(app, &args.caller)?;
+            let arguments = RawJson::from_value(&arguments);
+            let operation = Operation::prompt(args.server.clone(), args.name.clone(), arguments);
+            let result = app::operation_reply(runtime.execute(&caller, operation).await)?;
             if output.json {
                 output.document(&result)?;
                 return Ok(DONE);
             }
             for message in result["messages"].as_array().into_iter().flatten() {
-                let role = message["role"].as_str().unwrap_or_default();
+                let role = printable(message["role"].as_str().unwrap_or_default());
                 let text = content::blocks_text(std::slice::from_ref(&message["content"]))?;
                 output.result(&format!("{BOLD}{role}{BOLD:#}: {text}"));
             }

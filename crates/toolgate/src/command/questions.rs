@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use serde_json::{Map, Value as Json, json};
 use toolgate_app::socket::{Method, encode_segment, send_request};
-use toolgate_redact::sanitize::sanitize;
+use toolgate_redact::printable;
 use toolgate_runtime::questions::{Answer, InputQuestion, Question};
 
 use crate::DONE;
 use crate::cli::{ProjectArgs, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand};
-use crate::command::terminal_prompts::{parse_typed, read_line};
-use crate::output::{BOLD, DIM, Output, error_with_hint};
+use crate::command::agent::keys;
+use crate::command::terminal_prompts::parse_typed;
+use crate::output::{BOLD, DIM, Output, error_with_hint, quoted_lines};
 
 /// Poll interval of `--watch`.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -134,11 +135,12 @@ fn parse_answer(text: &str, question: &Json) -> Json {
 
 /// Formats a question.
 fn question_text(one: &Json) -> String {
-    let text = |key: &str| sanitize(one[key].as_str().unwrap_or_default()).into_owned();
-    let session = one["session"].as_str().map(|id| format!(", session {}", sanitize(id))).unwrap_or_default();
+    let text = |key: &str| printable(one[key].as_str().unwrap_or_default());
+    let session =
+        one["session"].as_str().map(|id| format!(", session {}", printable(id))).unwrap_or_default();
     let (id, until) = (text("id"), text("expiresAt"));
     let mut shown =
-        format!("{BOLD}{id}{BOLD:#}  {}\n", text("text").lines().collect::<Vec<_>>().join("\n  "));
+        format!("{BOLD}{id}{BOLD:#}  {}\n", quoted_lines(one["text"].as_str().unwrap_or_default()));
     if one["kind"] == "approval" {
         shown.push_str(&format!(
             "  {} wants to call {} with {}\n",
@@ -146,14 +148,26 @@ fn question_text(one: &Json) -> String {
             text("tool"),
             text("arguments")
         ));
+        if one["shortened"] == true {
+            let id = encode_segment(one["id"].as_str().unwrap_or_default());
+            let note = format!(
+                "long strings are shortened; GET /v1/approvals/{id} has all {} bytes",
+                one["argumentsBytes"]
+            );
+            shown.push_str(&format!("  {note}\n"));
+        }
+        for part in one["masked"].as_array().into_iter().flatten() {
+            let path = printable(part["path"].as_str().unwrap_or_default());
+            shown.push_str(&format!("  masked: `{path}`, {} bytes\n", part["bytes"]));
+        }
     }
     for (at, choice) in one["choices"].as_array().into_iter().flatten().enumerate() {
-        shown.push_str(&format!("  {}. {}\n", at + 1, sanitize(choice.as_str().unwrap_or_default())));
+        shown.push_str(&format!("  {}. {}\n", at + 1, printable(choice.as_str().unwrap_or_default())));
     }
     if one["schema"].is_object() {
         shown.push_str(&format!(
             "  the answer must be JSON that matches {}\n",
-            sanitize(&one["schema"].to_string())
+            printable(&one["schema"].to_string())
         ));
     }
     shown.push_str(&format!("  {DIM}asked by {}{session}, until {until}{DIM:#}\n", text("caller")));
@@ -164,9 +178,9 @@ fn question_text(one: &Json) -> String {
 pub(crate) fn prompt_input(question: &Question, input: &InputQuestion) -> Option<Answer> {
     let output = Output::new(false, crate::cli::ColorMode::Auto);
     let InputQuestion { caller, text, choices, schema, .. } = input;
-    output.message(&format!("{BOLD}{caller} asks{BOLD:#}: {text}\n"));
+    output.message(&format!("{BOLD}{caller} asks{BOLD:#}: {}\n", quoted_lines(text)));
     for (at, choice) in choices.iter().enumerate() {
-        output.message(&format!("  {}. {choice}\n", at + 1));
+        output.message(&format!("  {}. {}\n", at + 1, printable(choice)));
     }
     for _ in 0..MAX_ATTEMPTS {
         let value = match (schema, choices.as_slice()) {
@@ -179,7 +193,7 @@ pub(crate) fn prompt_input(question: &Question, input: &InputQuestion) -> Option
         let answer = Answer::Value(value);
         match question.check(&answer) {
             Ok(()) => return Some(answer),
-            Err(misfit) => output.message(&format!("  {misfit}\n")),
+            Err(misfit) => output.message(&format!("  {}\n", printable(&misfit.to_string()))),
         }
     }
     Some(Answer::Declined(None))
@@ -188,14 +202,14 @@ pub(crate) fn prompt_input(question: &Question, input: &InputQuestion) -> Option
 /// Reads a line; `Some(None)` if it is empty, `None` if stdin is closed.
 fn prompt(text: &str, output: &Output) -> Option<Option<String>> {
     output.message(text);
-    read_line().ok().map(|line| Some(line).filter(|line| !line.is_empty()))
+    keys::read_line().map(|line| Some(line).filter(|line| !line.is_empty()))
 }
 
 /// Prompts for the fields of a flat object one by one; for any other schema, prompts for JSON.
 fn prompt_fields(schema: &Json, output: &Output) -> Option<Option<Json>> {
     let Some(properties) = schema["properties"].as_object().filter(|all| all.values().all(is_plain)) else {
         let value = prompt(
-            &format!("  JSON that matches {} (empty to decline): ", sanitize(&schema.to_string())),
+            &format!("  JSON that matches {} (empty to decline): ", printable(&schema.to_string())),
             output,
         )?;
         return Some(value.map(|text| serde_json::from_str(&text).unwrap_or(Json::String(text))));
@@ -206,11 +220,11 @@ fn prompt_fields(schema: &Json, output: &Output) -> Option<Option<Json>> {
     for (name, property) in properties {
         let title = property["title"].as_str().unwrap_or(name);
         let hint = match (property.get("default"), required(name)) {
-            (Some(default), _) => format!(" [{}]", sanitize(&default.to_string())),
+            (Some(default), _) => format!(" [{}]", printable(&default.to_string())),
             (None, true) => " (empty to decline)".to_owned(),
             (None, false) => " (optional)".to_owned(),
         };
-        match (prompt(&format!("  {}{hint}: ", sanitize(title)), output)?, property.get("default")) {
+        match (prompt(&format!("  {}{hint}: ", printable(title)), output)?, property.get("default")) {
             (Some(text), _) => drop(content.insert(name.clone(), parse_typed(&text, &property["type"]))),
             (None, Some(default)) => drop(content.insert(name.clone(), default.clone())),
             (None, None) if required(name) => return Some(None),

@@ -1,10 +1,7 @@
 //! `toolgate resources list|read`.
 
-use serde_json::{Value as Json, json};
-use toolgate_runtime::Params;
-use toolgate_runtime::results::URI_PREFIX;
-use toolgate_runtime::runtime::RequestKind;
-use toolgate_types::Caller;
+use toolgate_app::LogMode;
+use toolgate_runtime::Operation;
 
 use crate::DONE;
 use crate::cli::{AnswerMode, ProjectArgs, ResourceArgs, ResourcesCommand};
@@ -31,23 +28,12 @@ fn read(args: &ResourceArgs, project: &ProjectArgs, output: &Output) -> anyhow::
         project,
         output,
         AnswerMode::Ask,
-        |builder| builder.servers(|server| server == args.server),
+        |builder| builder.servers(|server| server == args.server).log(LogMode::OneCall),
         async |app, _errors| {
             let runtime = app.runtime();
-            let own = runtime.results().filter(|_| args.uri.starts_with(URI_PREFIX));
-            let result: Json = match own {
-                Some(results) => {
-                    let caller = app::find_caller(app, Caller::OWNER)?;
-                    let stored = results.read(&caller.id, &args.uri).await?;
-                    let text = stored.reply.as_str();
-                    let contents = json!([{ "uri": args.uri, "mimeType": "application/json", "text": text }]);
-                    json!({ "contents": contents })
-                }
-                None => {
-                    let params = Params::none().with("uri", &args.uri);
-                    runtime.request(&args.server, RequestKind::Resource, params).await?.parse()?
-                }
-            };
+            let caller = app::find_caller(app, &args.caller)?;
+            let operation = Operation::resource(args.uri.clone(), Some(args.server.clone()));
+            let result = app::operation_reply(runtime.execute(&caller, operation).await)?;
             if output.json {
                 output.document(&result)?;
                 return Ok(DONE);

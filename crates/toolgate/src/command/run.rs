@@ -10,7 +10,7 @@ use crate::cli::{ProjectArgs, RunArgs};
 use crate::command::agent::printer::Printer;
 use crate::command::agent::{self, ReadyAgent};
 use crate::command::attachment;
-use crate::output::{Output, error_with_hint};
+use crate::output::{Output, error_with_hint, quoted_lines};
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &RunArgs, project: &ProjectArgs, output: &Output) -> any
             let mut code = crate::DONE;
             for parts in recording.user_messages() {
                 if !output.json {
-                    output.message(&format!("> {}\n", parts_text(parts)));
+                    output.message(&format!("> {}\n", quoted_lines(&parts_text(parts))));
                 }
                 code = agent::exit_code(&run.ask(parts.clone(), &on_event).await);
             }

@@ -3,17 +3,18 @@
 use serde_json::json;
 use toolgate_agent::journal::{JournalEntry, RunSummary, parts_text};
 use toolgate_app::run_store;
-use toolgate_config::{Environment, load};
-use toolgate_redact::sanitize::sanitize;
+use toolgate_config::load;
+use toolgate_redact::printable;
 
 use crate::cli::{ProjectArgs, RunsArgs, RunsCommand};
 use crate::command::agent;
 use crate::command::agent::printer::usage_text;
-use crate::output::{BOLD, DIM, Output};
+use crate::output::{BOLD, DIM, Output, quoted_lines};
+use crate::owner_key;
 use crate::{DONE, INVALID_CONFIG};
 
 pub(crate) fn run(args: &RunsArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    let loaded = load(&project.folder, project.file.as_deref(), &Environment::from_process());
+    let loaded = load(&project.folder, project.file.as_deref(), &owner_key::environment());
     let Some(config) = loaded.config else {
         output.message(&loaded.report.render());
         return Ok(INVALID_CONFIG);
@@ -37,10 +38,11 @@ fn list(all: &[RunSummary], limit: usize, output: &Output) -> anyhow::Result<u8>
     for one in all {
         let task: String =
             one.task.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(80).collect();
-        let RunSummary { run, began, caller, model, state, .. } = one;
+        let RunSummary { run, began, state, .. } = one;
+        let (caller, model) = (printable(&one.caller), printable(&one.model));
         output.result(&format!(
             "{BOLD}{run}{BOLD:#}  {state:12}  {}\n  {DIM}{began} · {caller} · {model} · {}{DIM:#}\n",
-            sanitize(&task),
+            printable(&task),
             usage_text(&one.spent)
         ));
     }
@@ -61,29 +63,30 @@ fn show(id: &str, entries: &[JournalEntry], output: &Output) -> anyhow::Result<u
     for entry in entries {
         let text = match entry {
             JournalEntry::Started { at, caller, model, .. } => {
+                let (caller, model) = (printable(caller), printable(model));
                 format!("{DIM}{at} started as {caller} with {model}{DIM:#}")
             }
             JournalEntry::UserMessage { parts } => {
-                format!("{BOLD}> {}{BOLD:#}", sanitize(&parts_text(parts)))
+                format!("{BOLD}> {}{BOLD:#}", quoted_lines(&parts_text(parts)))
             }
             JournalEntry::Reply { text, calls, .. } => {
                 let calls = calls.iter().map(|call| {
                     let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
-                    format!("\n  {DIM}▸ {} {}{DIM:#}", sanitize(&call.name), sanitize(&arguments))
+                    format!("\n  {DIM}▸ {} {}{DIM:#}", printable(&call.name), printable(&arguments))
                 });
-                format!("{}{}", sanitize(text), calls.collect::<String>())
+                format!("{}{}", quoted_lines(text), calls.collect::<String>())
             }
             JournalEntry::Result { output, took_ms, .. } => {
                 let mark = if output.failed { "✗" } else { "✓" };
                 format!(
                     "  {mark} {} · {took_ms:.0} ms\n    {}",
-                    output.name,
-                    sanitize(&parts_text(&output.parts)).replace('\n', "\n    ")
+                    printable(&output.name),
+                    quoted_lines(&parts_text(&output.parts))
                 )
             }
             JournalEntry::Resumed { at } => format!("{DIM}{at} resumed{DIM:#}"),
             JournalEntry::Ended { at, reason, error, spent: used, .. } => {
-                let error = error.as_ref().map(|error| format!(": {}", sanitize(error))).unwrap_or_default();
+                let error = error.as_ref().map(|error| format!(": {}", printable(error))).unwrap_or_default();
                 format!("{DIM}{at} {}{error} · {}{DIM:#}", reason.label(), usage_text(used))
             }
             JournalEntry::Intent { .. }

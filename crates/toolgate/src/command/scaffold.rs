@@ -6,13 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use serde_json::{Map, Value as Json, json};
-use toolgate_config::{Environment, load};
+use toolgate_config::load;
 use toolgate_store::document::{EntryAction, EntryKind};
 use toolgate_types::ToolName;
 
 use crate::cli::{Language, NewToolArgs, ProjectArgs};
 use crate::command::change;
 use crate::output::{Output, display_path, error_with_hint, toolgate_command};
+use crate::owner_key;
 use crate::{DONE, INVALID_CONFIG};
 
 const PYTHON: &str = r#""""DESCRIPTION"""
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &NewToolArgs, project: &ProjectArgs, output: &Output) ->
     };
     let name: ToolName =
         args.name.parse().map_err(|error| anyhow!("invalid tool name `{}`: {error}", args.name))?;
-    let loaded = load(&project.folder, project.file.as_deref(), &Environment::from_process());
+    let loaded = load(&project.folder, project.file.as_deref(), &owner_key::environment());
     let Some(config) = loaded.config else {
         output.message(&loaded.report.render());
         output.next_step("run `toolgate check` to see the problems; nothing was written");

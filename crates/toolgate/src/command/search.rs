@@ -1,12 +1,12 @@
 //! `toolgate tools search WORDS`: finds tools for a task and decides whether to use one.
 
 use serde_json::{Value as Json, json};
+use toolgate_redact::printable;
 use toolgate_runtime::{ChoiceDecision, SearchHit, ToolChoice};
 
 use crate::cli::{AnswerMode, ProjectArgs, SearchArgs};
 use crate::command::app;
-use crate::command::servers::first_line;
-use crate::output::{BOLD, DIM, Output};
+use crate::output::{BOLD, DIM, Output, first_line};
 
 /// Width of the bar that shows a score.
 const BAR_WIDTH: usize = 10;
@@ -24,9 +24,8 @@ pub(crate) fn run(args: &SearchArgs, project: &ProjectArgs, output: &Output) -> 
             let hits = runtime.search(&who, &words, args.limit);
             let choice = runtime.choose(&who, &words);
             let catalog = runtime.catalog();
-            let about = |hit: &SearchHit| {
-                catalog.resolve(&hit.name).map(|tool| first_line(&tool.description).to_owned())
-            };
+            let about =
+                |hit: &SearchHit| catalog.resolve(&hit.name).map(|tool| first_line(&tool.description));
             if output.json {
                 let hits: Vec<Json> = hits.iter().map(hit_json).collect();
                 if args.decide {
@@ -38,7 +37,7 @@ pub(crate) fn run(args: &SearchArgs, project: &ProjectArgs, output: &Output) -> 
                 let width = hits.iter().map(|hit| hit.name.len()).max().unwrap_or(0);
                 for hit in &hits {
                     let about = about(hit).unwrap_or_default();
-                    let SearchHit { name, score } = hit;
+                    let (name, score) = (printable(&hit.name), &hit.score);
                     output.result(&format!(
                         "{score:.2} {DIM}{}{DIM:#} {BOLD}{name:width$}{BOLD:#}  {about}\n",
                         bar(*score)
@@ -80,7 +79,7 @@ fn bar(score: f32) -> String {
 /// Formats the decision on one line.
 fn decision_text(choice: &ToolChoice) -> String {
     let sure = format!("{:.0} % sure", choice.confidence * 100.0);
-    let best = choice.hits.first().map(|hit| hit.name.as_str()).unwrap_or_default();
+    let best = choice.hits.first().map(|hit| printable(&hit.name)).unwrap_or_default();
     match choice.decision {
         ChoiceDecision::Tool => format!("use {BOLD}{best}{BOLD:#} {DIM}({sure}){DIM:#}"),
         ChoiceDecision::None => format!("no tool is needed {DIM}({sure}){DIM:#}"),
@@ -88,7 +87,8 @@ fn decision_text(choice: &ToolChoice) -> String {
             format!("ask the person: no tool fits well {DIM}({sure}){DIM:#}")
         }
         ChoiceDecision::Ask => {
-            let missing: Vec<String> = choice.missing.iter().map(|name| format!("`{name}`")).collect();
+            let missing: Vec<String> =
+                choice.missing.iter().map(|name| format!("`{}`", printable(name))).collect();
             format!("ask the person: {BOLD}{best}{BOLD:#} needs {} {DIM}({sure}){DIM:#}", missing.join(", "))
         }
     }

@@ -2,13 +2,14 @@
 
 use anyhow::bail;
 use toolgate_app::AppBuilder;
+use toolgate_redact::printable;
 use toolgate_runtime::runtime::ServerStatus;
 use toolgate_store::document::EntryKind;
 
 use crate::DONE;
 use crate::cli::{AnswerMode, ProjectArgs, ServersArgs, ServersCommand};
 use crate::command::{app, approve, change, login, tools, watch};
-use crate::output::{BOLD, DIM, Output};
+use crate::output::{BOLD, DIM, Output, first_line};
 
 pub(crate) fn run(args: &ServersArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let only = match &args.command {
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &ServersArgs, project: &ProjectArgs, output: &Output) ->
             output.result(&status_text(server));
         }
         for tool in runtime.catalog().tools().filter(|tool| only.is_some() && tool.server.is_some()) {
-            let (name, about) = (&tool.name, first_line(&tool.description));
+            let (name, about) = (printable(&tool.name), first_line(&tool.description));
             output.result(&format!("  {name} {DIM}{about}{DIM:#}{}\n", tools::quarantine_note(tool)));
         }
         if servers.is_empty() {
@@ -82,20 +83,16 @@ fn status_text(server: &ServerStatus) -> String {
         }
     }
     if let Some(implementation) = implementation {
-        text.push_str(&format!("  {DIM}{implementation}{DIM:#}"));
+        text.push_str(&format!("  {DIM}{}{DIM:#}", printable(implementation)));
     }
     text.push('\n');
     if let Some(reason) = reason {
         let again =
             retry_in_ms.filter(|wait| *wait > 0).map(|wait| format!(" (retry in {wait} ms at the earliest)"));
-        text.push_str(&format!("  {reason}{}\n", again.unwrap_or_default()));
+        text.push_str(&format!("  {}{}\n", printable(reason), again.unwrap_or_default()));
     }
     for line in stderr {
-        text.push_str(&format!("  {DIM}stderr: {line}{DIM:#}\n"));
+        text.push_str(&format!("  {DIM}stderr: {}{DIM:#}\n", printable(line)));
     }
     text
-}
-
-pub(crate) fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }

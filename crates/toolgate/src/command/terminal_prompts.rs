@@ -4,14 +4,14 @@
 //! and the server is named.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::Arc;
 
 use anyhow::bail;
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value as Json};
 use toolgate_config::{Environment, InputSpec};
-use toolgate_redact::sanitize::sanitize;
+use toolgate_redact::printable;
 use toolgate_runtime::questions::{
     Answer, ApprovalQuestion, ElicitationQuestion, HumanReply, NoAnswer, NoResponder, Question, QuestionKind,
     REQUEST_HUMAN_INPUT, Responder,
@@ -20,7 +20,7 @@ use toolgate_runtime::questions::{
 use crate::cli::AnswerMode;
 use crate::command::agent::keys;
 use crate::command::{login, questions};
-use crate::output::{BOLD, Output};
+use crate::output::{BOLD, Output, quoted_lines, safe_text};
 
 /// Name of the person in records.
 pub(crate) const AT_TERMINAL: &str = "the person at the terminal";
@@ -43,8 +43,13 @@ pub(crate) fn ask_inputs(inputs: &[InputSpec], output: &Output) -> anyhow::Resul
         }
         let options =
             if input.options.is_empty() { String::new() } else { format!(" ({})", input.options.join(", ")) };
-        output.message(&format!("{BOLD}{}{BOLD:#}{options}: ", input.description));
-        let answer = if input.password { rpassword::read_password()? } else { read_line()? };
+        let (description, options) = (printable(&input.description), printable(&options));
+        output.message(&format!("{BOLD}{description}{BOLD:#}{options}: "));
+        let answer = if input.password {
+            rpassword::read_password()?
+        } else {
+            keys::read_line().ok_or(std::io::ErrorKind::UnexpectedEof).map_err(std::io::Error::from)?
+        };
         answers.insert(variable, answer);
     }
     Ok(answers)
@@ -143,13 +148,14 @@ fn default_values(schema: &Json) -> Option<Json> {
 
 /// Asks the person at the terminal. `None` if stdin is closed.
 fn prompt(question: &Question, approvals: ApprovalInput) -> Option<Answer> {
+    keys::discard_pending();
     match question {
         Question::Approval(asked) => Some(Answer::Value(prompt_approval(asked, approvals).into())),
-        Question::Sampling(asked) => Some(Answer::Value(keys::yes(&asked.text).into())),
+        Question::Sampling(asked) => Some(Answer::Value(keys::yes(&quoted_lines(&asked.text)).into())),
         Question::Input(input) => questions::prompt_input(question, input),
         Question::Elicitation(form) => prompt_form(form),
-        Question::Login { server, url } => {
-            login::open(server, url);
+        Question::Login(page) => {
+            login::open(page);
             Some(Answer::Value(Json::Null))
         }
     }
@@ -157,14 +163,14 @@ fn prompt(question: &Question, approvals: ApprovalInput) -> Option<Answer> {
 
 fn prompt_approval(asked: &ApprovalQuestion, approvals: ApprovalInput) -> bool {
     let ApprovalQuestion { text, arguments, caller, tool, .. } = asked;
+    let (tool, arguments, text) = (printable(tool), printable(&arguments.text), quoted_lines(text));
     match approvals {
         ApprovalInput::Key => {
             keys::yes(&format!("{caller} wants to call {BOLD}{tool}{BOLD:#} with {arguments}\n  {text}"))
         }
         ApprovalInput::Line => {
             let question = format!("{caller} wants to call {tool} with {arguments}\n{text} [y/N] ");
-            let _ = std::io::stderr().lock().write_all(question.as_bytes());
-            matches!(read_line().unwrap_or_default().as_str(), "y" | "Y" | "yes")
+            keys::yes_line(&safe_text(&question))
         }
     }
 }
@@ -172,19 +178,22 @@ fn prompt_approval(asked: &ApprovalQuestion, approvals: ApprovalInput) -> bool {
 fn prompt_form(form: &ElicitationQuestion) -> Option<Answer> {
     let output = Output::new(false, crate::cli::ColorMode::Auto);
     let ElicitationQuestion { server, message, url, schema } = form;
-    output.message(&format!("{BOLD}{} asks{BOLD:#}: {}\n", sanitize(server), sanitize(message)));
+    output.message(&format!("{BOLD}{} asks{BOLD:#}: {}\n", printable(server), quoted_lines(message)));
     if let Some(url) = url {
-        output.message(&format!("  open {} and come back\n  done? [y/N] ", sanitize(url)));
-        let yes = read_line().is_ok_and(|answer| answer.eq_ignore_ascii_case("y"));
+        let (host, url) = (url.host(), url.as_str());
+        output.message(&format!("  open {url} and come back\n  its host is {BOLD}{host}{BOLD:#}\n"));
+        output.message("  done? [y/N] ");
+        let yes = keys::read_line().is_some_and(|answer| answer.eq_ignore_ascii_case("y"));
         return Some(if yes { Answer::Value(Json::Null) } else { Answer::Declined(None) });
     }
     output.message("  an empty line takes the default, `-` declines\n");
     let mut content = Map::new();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let title = property["title"].as_str().unwrap_or(name);
-        let default = property.get("default").map(|default| format!(" [{}]", sanitize(&default.to_string())));
-        output.message(&format!("  {}{}: ", sanitize(title), default.unwrap_or_default()));
-        match (read_line().ok()?.as_str(), property.get("default")) {
+        let default =
+            property.get("default").map(|default| format!(" [{}]", printable(&default.to_string())));
+        output.message(&format!("  {}{}: ", printable(title), default.unwrap_or_default()));
+        match (keys::read_line()?.as_str(), property.get("default")) {
             ("-", _) => return Some(Answer::Declined(None)),
             ("", Some(default)) => drop(content.insert(name.clone(), default.clone())),
             ("", None) => {}
@@ -199,14 +208,6 @@ pub(crate) fn parse_typed(answer: &str, kind: &Json) -> Json {
     let parsed = || serde_json::from_str(answer).ok();
     let value = if kind == "string" { None } else { parsed() };
     value.unwrap_or_else(|| Json::String(answer.to_owned()))
-}
-
-pub(crate) fn read_line() -> std::io::Result<String> {
-    let mut line = String::new();
-    if std::io::stdin().lock().read_line(&mut line)? == 0 {
-        return Err(std::io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(line.trim().to_owned())
 }
 
 #[cfg(test)]

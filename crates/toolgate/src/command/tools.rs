@@ -3,18 +3,16 @@
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value as Json};
 use toolgate_app::{LogMode, parse_json, servers_with_tool};
+use toolgate_redact::printable;
 use toolgate_runtime::runtime::StartError;
-use toolgate_runtime::{
-    CallOrigin, CallOutcome, CallRequest, CallStep, CatalogTool, RawJson, ToolState, TraceContext,
-};
+use toolgate_runtime::{CallOutcome, CallStep, CatalogTool, Operation, RawJson, ToolState, TraceContext};
 use toolgate_store::document::EntryKind;
 use toolgate_types::tool::{Category, ToolContract};
-use toolgate_types::{ErrorCode, ServerName};
+use toolgate_types::{CallError, ErrorCode, ServerName, ToolResult};
 
 use crate::cli::{AnswerMode, CallArgs, ListArgs, ProjectArgs, ToolsCommand};
-use crate::command::servers::first_line;
 use crate::command::{app, change, content, examples, profiles, scaffold, search};
-use crate::output::{BOLD, DIM, Output, display_json, error_with_hint};
+use crate::output::{BOLD, DIM, Output, display_json, error_with_hint, first_line, quoted_lines};
 use crate::{DONE, FAILED};
 
 pub(crate) fn run(command: &ToolsCommand, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
@@ -36,7 +34,8 @@ fn list(args: &ListArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
         return profiles::list(profile, args, project, output);
     }
     let ListArgs { server, category, tag, caller: who, .. } = args;
-    app::with_app(
+    app::with_app_within(
+        app::SHORT_WAIT,
         project,
         output,
         AnswerMode::Ask,
@@ -61,11 +60,12 @@ fn list(args: &ListArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
                     let line = first_line(&tool.description);
                     output.result(&format!(
                         "{BOLD}{:width$}{BOLD:#}  {line}{}\n",
-                        tool.name,
+                        printable(&tool.name),
                         quarantine_note(tool)
                     ));
                 }
             }
+            app::report_awaited(app, output);
             let code = app::report_errors(&errors, output);
             if code == DONE && !output.json {
                 output.next_step(
@@ -81,7 +81,7 @@ fn list(args: &ListArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
 pub(crate) fn quarantine_note(tool: &CatalogTool) -> String {
     match &tool.state {
         ToolState::Ready => String::new(),
-        ToolState::Quarantined { reason, .. } => format!(" [quarantined: {reason}]"),
+        ToolState::Quarantined { reason, .. } => format!(" [quarantined: {}]", printable(reason)),
     }
 }
 
@@ -103,10 +103,12 @@ fn show(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8
             }
             let CatalogTool { name, server, title, description, input_schema, contract, .. } = tool.as_ref();
             let from = server.as_ref().map_or_else(|| "your own".to_owned(), |server| format!("of {server}"));
-            let title = title.as_ref().map(|title| format!(" · {title}")).unwrap_or_default();
+            let title = title.as_ref().map(|title| format!(" · {}", printable(title))).unwrap_or_default();
+            let (name, description) = (printable(name), quoted_lines(description));
             let schema: Json = input_schema.parse()?;
             let schema = display_json(&schema)?;
             let ToolContract { version, risk, idempotent, cacheable } = contract;
+            let version = printable(&version.to_string());
             let may = |may: bool| if may { "may" } else { "may not" };
             output.result(&format!(
                 "{BOLD}{name}{BOLD:#}{title} {DIM}{from}{DIM:#}{}\n{description}\n\n\
@@ -122,48 +124,63 @@ fn show(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8
 }
 
 fn call(args: &CallArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    app::with_app(
+    app::with_app_within(
+        app::SHORT_WAIT,
         project,
         output,
         args.answers,
         |builder| builder.servers(servers_with_tool(&args.name, &project.folder)).log(LogMode::OneCall),
-        async |app, errors| {
+        async |app, mut errors| {
             let runtime = app.runtime();
+            if runtime.catalog().resolve(&args.name).is_none() && !runtime.awaited_servers().is_empty() {
+                // Only a server that has not answered yet can have the tool.
+                match app.discover_late().await {
+                    Ok(more) => errors.extend(more),
+                    Err(failure) => return Ok(app::report_failure(&failure, output)),
+                }
+            }
             let catalog = runtime.catalog();
             // A call of an unknown tool goes through the pipeline too, so it is recorded.
             let tool = catalog.resolve(&args.name);
             let caller = app::find_caller(app, &args.caller)?;
-            let request = CallRequest {
-                name: args.name.clone(),
-                arguments: parse_arguments(args, tool.map(AsRef::as_ref))?.into(),
-                trace: call_trace(args, output),
-                origin: CallOrigin::default(),
-                full_result: args.whole,
-            };
-            let called = runtime.call(&caller, request).await;
+            let arguments = parse_arguments(args, tool.map(AsRef::as_ref))?;
+            let operation =
+                Operation::tool(args.name.clone(), arguments).with_trace(call_trace(args, output));
+            let operation = Operation { full_result: args.whole, ..operation };
+            let called = runtime.execute(&caller, operation).await;
             if args.trace {
                 output.message(&stages_text(&called));
             }
             if tool.is_none() && !(output.json && errors.is_empty()) {
                 return Err(missing_tool_error(&args.name, errors, output));
             }
-            print_result(&called, args.trace, output)
+            if output.json {
+                let envelope = runtime.envelope(&caller, &called);
+                return print_envelope(&envelope, args.trace.then_some(&called.steps), output);
+            }
+            print_content(&called, output)
         },
     )
 }
 
-/// Prints the result: the envelope with `--json`, otherwise the content.
-fn print_result(called: &CallOutcome, with_steps: bool, output: &Output) -> anyhow::Result<u8> {
-    let CallOutcome { result, reply, steps, .. } = called;
-    let code = if result.error.is_none() { DONE } else { FAILED };
-    if output.json {
-        let mut document = serde_json::to_value(result)?;
-        if with_steps {
-            document["trace"] = serde_json::to_value(steps)?;
-        }
-        output.document(&document)?;
-        return Ok(code);
+/// Prints the result envelope, with the pipeline stages if they are given.
+fn print_envelope(
+    envelope: &ToolResult<&RawJson, &CallError>,
+    steps: Option<&Vec<CallStep>>,
+    output: &Output,
+) -> anyhow::Result<u8> {
+    let mut document = serde_json::to_value(envelope)?;
+    if let Some(steps) = steps {
+        document["trace"] = serde_json::to_value(steps)?;
     }
+    output.document(&document)?;
+    Ok(if envelope.error.is_none() { DONE } else { FAILED })
+}
+
+/// Prints the content of the result.
+fn print_content(called: &CallOutcome, output: &Output) -> anyhow::Result<u8> {
+    let CallOutcome { result, reply, .. } = called;
+    let code = if result.error.is_none() { DONE } else { FAILED };
     let Some(reply) = reply else {
         let error = result.error.as_ref().expect("what has no reply has an error");
         let message = error.to_string();
@@ -186,7 +203,7 @@ fn print_result(called: &CallOutcome, with_steps: bool, output: &Output) -> anyh
 /// Formats the pipeline stages of a call, one line each.
 fn stages_text(called: &CallOutcome) -> String {
     let line = |step: &CallStep| {
-        let note = step.note.as_deref().unwrap_or_default();
+        let note = printable(step.note.as_deref().unwrap_or_default());
         format!("{DIM}{:>15}  {:>8} µs  {note}{DIM:#}\n", step.stage.label(), step.micros)
     };
     called.steps.iter().map(line).collect()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use serde_json::json;
 use toolgate_app::App;
+use toolgate_redact::printable;
 use toolgate_runtime::runtime::ServerStatus;
 use toolgate_runtime::{Catalog, CatalogTool, ToolState};
 use toolgate_store::registry::{Registry, RegistryProblem};
@@ -53,8 +54,9 @@ async fn print_rejections(registry: Registry, output: &Output) -> anyhow::Result
                 .json_line(&json!({ "event": "registry", "refused": now.is_some(), "problems": problems }))?;
         } else {
             for RegistryProblem { message, place, .. } in problems {
-                let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
-                output.result(&format!("rejected: {message}{place}\n"));
+                let place =
+                    place.as_ref().map(|place| format!(" ({})", printable(place))).unwrap_or_default();
+                output.result(&format!("rejected: {}{place}\n", printable(message)));
             }
         }
         before = now;
@@ -119,7 +121,8 @@ fn print_tools(before: &Catalog, now: &Catalog, output: &Output) -> anyhow::Resu
             event["change"] = json!(change);
             output.json_line(&event)?;
         } else {
-            output.result(&format!("{change} {BOLD}{}{BOLD:#}{}\n", tool.name, tools::quarantine_note(tool)));
+            let (name, note) = (printable(&tool.name), tools::quarantine_note(tool));
+            output.result(&format!("{change} {BOLD}{name}{BOLD:#}{note}\n"));
         }
     }
     Ok(())

@@ -3,11 +3,12 @@
 use anyhow::{Context as _, anyhow};
 use serde_json::json;
 use toolgate_app::{parse_json, servers_with_tool};
-use toolgate_runtime::{CallOrigin, CallRequest, Explanation, TraceContext};
+use toolgate_redact::printable;
+use toolgate_runtime::{Explanation, Operation};
 
 use crate::cli::{AnswerMode, ProjectArgs, WhyArgs};
 use crate::command::app;
-use crate::output::{BOLD, Output};
+use crate::output::{BOLD, Output, quoted_lines};
 use crate::{DONE, FAILED};
 
 pub(crate) fn run(args: &WhyArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
@@ -22,13 +23,7 @@ pub(crate) fn run(args: &WhyArgs, project: &ProjectArgs, output: &Output) -> any
             let who = app::find_caller(app, caller)?;
             let arguments =
                 parse_json(arguments).with_context(|| format!("`{arguments}` is not valid JSON"))?;
-            let request = CallRequest {
-                name: tool.clone(),
-                arguments: arguments.into(),
-                trace: TraceContext::generate(),
-                origin: CallOrigin::default(),
-                full_result: false,
-            };
+            let request = Operation::tool(tool.clone(), arguments);
             let explanation = runtime
                 .explain(&who, &request)
                 .ok_or_else(|| anyhow!("there is no tool `{tool}`; `toolgate tools list` shows them all"))?;
@@ -53,22 +48,23 @@ pub(crate) fn run(args: &WhyArgs, project: &ProjectArgs, output: &Output) -> any
 pub(crate) fn explanation_text(caller: &str, tool: &str, explanation: &Explanation) -> String {
     let Explanation { decision, visible, permissions, rules, question, failed, policy, held_back } =
         explanation;
+    let (caller, tool) = (printable(caller), printable(tool));
     let mut text = format!("{BOLD}{decision}{BOLD:#}: {caller} and {tool}\n");
     for demand in permissions {
         let state = if demand.granted { "granted" } else { "not granted" };
         text.push_str(&format!("  requires {}: {state}\n", demand.permission));
     }
     if !rules.is_empty() {
-        text.push_str(&format!("  decided by: {}\n", rules.join(", ")));
+        text.push_str(&format!("  decided by: {}\n", printable(&rules.join(", "))));
     }
     if let Some(question) = question {
-        text.push_str(&format!("  would ask: {question}\n"));
+        text.push_str(&format!("  would ask: {}\n", quoted_lines(question)));
     }
     if let Some(failed) = failed {
-        text.push_str(&format!("  could not be decided: {failed}\n"));
+        text.push_str(&format!("  could not be decided: {}\n", printable(failed)));
     }
     if let Some(reason) = held_back {
-        text.push_str(&format!("  quarantined for everyone: {reason}\n"));
+        text.push_str(&format!("  quarantined for everyone: {}\n", printable(reason)));
     }
     let visibility = if *visible { "can see" } else { "cannot see" };
     text.push_str(&format!("  {caller} {visibility} the tool; policy {policy}\n"));

@@ -20,6 +20,17 @@ case $scenario in
 auth/*)
     add client_id "$(member client_id)"
     add client_secret "$(member client_secret)"
+    # A secret goes only to the issuer that the operator names. The operator reads it in the metadata of the server.
+    if [ -n "$(member client_secret)" ]; then
+        add issuer "$(python3 -c '
+import json, re, sys, urllib.error, urllib.request
+try:
+    urllib.request.urlopen(urllib.request.Request(sys.argv[1], b"{}", {"Content-Type": "application/json"}))
+except urllib.error.HTTPError as error:
+    metadata = re.search("resource_metadata=\"([^\"]+)", error.headers.get("WWW-Authenticate", ""))
+    if metadata:
+        print(json.dumps(json.load(urllib.request.urlopen(metadata.group(1)))["authorization_servers"][0]))' "$url")"
+    fi
     add private_key "$(member private_key_pem)"
     ;;
 esac

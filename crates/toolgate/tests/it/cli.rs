@@ -2,6 +2,7 @@
 
 mod connect;
 mod docs;
+mod escapes;
 mod help;
 mod import;
 mod init;

@@ -1,6 +1,9 @@
 //! MCP servers behind Toolgate.
 
+mod addresses;
 mod http_faults;
+mod http_outages;
+mod logins;
 mod outage;
 mod packages;
 mod pipeline;

@@ -11,12 +11,13 @@ const LEFT: f64 = 70.0;
 const TOP: f64 = 60.0;
 const GAP: f64 = 60.0;
 
-const COLOURS: [(&str, &str); 8] = [
+const COLOURS: [(&str, &str); 9] = [
     ("direct", "#9aa5b1"),
     ("nginx", "#3d8b5f"),
     ("plain", "#8cc2a3"),
     ("toolgate", "#2f5fd0"),
-    ("short log", "#8fb0f5"),
+    ("log 64KiB", "#8fb0f5"),
+    ("log 4KiB", "#c3d5fb"),
     ("fastmcp", "#d08a2f"),
     ("agentgw", "#b0457b"),
     ("rmcp", "#6b4fa0"),

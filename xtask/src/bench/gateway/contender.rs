@@ -2,6 +2,7 @@
 //!
 //! Invariant: dropping a contender ends its process and the child processes of that.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
@@ -13,18 +14,53 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
+use super::cpus::CpuLayout;
+use super::instrument::Instrument;
+use super::nginx::NginxSetup;
 use super::{GatewayBinaries, LoadCase, nginx};
-use crate::peers;
+use crate::{peers, program};
 
 /// The API key of the load.
 const KEY: &str = "the-load-of-the-benchmark-has-this-key";
 /// Time limit for a program to start listening.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The programs, and a folder for files of the benchmark.
-pub(super) struct BenchPaths<'a> {
+/// The programs of the benchmark and the way to start them.
+#[derive(Clone, Copy)]
+pub(super) struct BenchSetup<'a> {
     pub(super) built: &'a GatewayBinaries,
+    /// Folder for files of the benchmark.
     pub(super) folder: &'a Path,
+    /// `None` if processes are not pinned.
+    pub(super) cpus: Option<CpuLayout>,
+    /// Contenders run under this instrument.
+    pub(super) instrument: Option<&'a Instrument>,
+}
+
+impl BenchSetup<'_> {
+    /// A command for a contender.
+    pub(super) fn contender_command(&self, program: &Path) -> Command {
+        let mut words: Vec<OsString> = Vec::new();
+        if let Some(cpus) = self.cpus {
+            words.extend(["taskset".into(), "-c".into(), cpus.gateway().to_string().into()]);
+        }
+        words.extend(self.instrument.iter().flat_map(|instrument| instrument.arguments.iter().cloned()));
+        words.push(program.into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        for (name, value) in self.instrument.iter().flat_map(|instrument| &instrument.environment) {
+            command.env(name, value);
+        }
+        command
+    }
+
+    /// A command for the load or the upstream server.
+    pub(super) fn testkit_command(&self) -> Command {
+        let Some(cpus) = self.cpus else { return Command::new(&self.built.testkit) };
+        let mut command = Command::new("taskset");
+        command.arg("-c").arg(cpus.load().to_string()).arg(&self.built.testkit);
+        command
+    }
 }
 
 /// A child process, ended on drop.
@@ -33,6 +69,37 @@ pub(super) struct BenchProcess {
     /// Kept open, so that the process does not fail when it writes to it.
     _stdout: Option<BufReader<ChildStdout>>,
     pub(super) port: u16,
+}
+
+/// The kinds of contenders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ContenderKind {
+    Direct,
+    Nginx(NginxSetup),
+    Toolgate(LogLimit),
+    Rmcp,
+    Fastmcp,
+    Agentgateway,
+}
+
+/// `audit.max_body`: bytes of arguments, and of output, that are logged per call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogLimit {
+    /// The default: bodies of the benchmark are logged whole.
+    Whole,
+    Kib64,
+    Kib4,
+}
+
+impl LogLimit {
+    /// The value in the configuration.
+    fn value(self) -> Option<&'static str> {
+        match self {
+            Self::Whole => None,
+            Self::Kib64 => Some("64KiB"),
+            Self::Kib4 => Some("4KiB"),
+        }
+    }
 }
 
 /// One connection path from the load to the upstream server.
@@ -72,6 +139,16 @@ impl Contender {
         [format!("port={}", self.port), format!("path={}", self.path)].into_iter().chain(key).collect()
     }
 
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Header lines with host and credential, for a request that is not made by the load.
+    pub(super) fn headers(&self) -> String {
+        let key = self.key.map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
+        format!("Host: localhost:{}\r\n{key}", self.port)
+    }
+
     /// Process ids of the contender and its current child processes.
     pub(super) fn pids(&self) -> Vec<String> {
         let Some(process) = &self.process else { return Vec::new() };
@@ -81,6 +158,19 @@ impl Contender {
         [id.clone()].into_iter().chain(children).collect()
     }
 
+    /// Context switches of all threads so far, voluntary and not. `None` without `/proc`.
+    pub(super) fn context_switches(&self) -> Option<u64> {
+        let mut all = 0;
+        for pid in self.pids() {
+            for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+                // A thread may end at any time.
+                all +=
+                    fs::read_to_string(task.path().join("status")).map_or(0, |text| context_switches(&text));
+            }
+        }
+        Some(all)
+    }
+
     /// Resident memory in KiB.
     pub(super) fn resident_kib(&self) -> Option<f64> {
         let id = self.process.as_ref()?.child.id();
@@ -88,7 +178,25 @@ impl Contender {
     }
 }
 
+impl Contender {
+    /// Ends the process and waits until it has written its files.
+    pub(super) fn stop(self, limit: Duration) -> anyhow::Result<()> {
+        self.process.map_or(Ok(()), |process| process.stop(limit))
+    }
+}
+
 impl BenchProcess {
+    /// Asks the process to end, and waits for that.
+    fn stop(mut self, limit: Duration) -> anyhow::Result<()> {
+        self.signal("-TERM")?;
+        let start = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            anyhow::ensure!(start.elapsed() < limit, "a process did not end within {limit:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
     /// Sends a signal, for example `-STOP` or `-CONT`.
     pub(super) fn signal(&self, name: &str) -> anyhow::Result<()> {
         let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status()?;
@@ -138,6 +246,12 @@ impl BenchProcess {
     }
 }
 
+/// Adds up the context switches in `/proc/PID/task/TID/status`.
+fn context_switches(status: &str) -> u64 {
+    let lines = status.lines().filter_map(|line| line.split_once("_ctxt_switches:"));
+    lines.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
+}
+
 /// Creates a file for the output of a process, which is read only if the process fails.
 fn create_log(folder: &Path) -> anyhow::Result<(PathBuf, File)> {
     let path = folder.join("stderr.log");
@@ -165,110 +279,132 @@ impl Drop for BenchProcess {
 }
 
 /// Starts the server behind all contenders.
-pub(super) fn upstream(paths: &BenchPaths<'_>) -> anyhow::Result<BenchProcess> {
-    let mut command = Command::new(&paths.built.testkit);
+pub(super) fn upstream(setup: &BenchSetup<'_>) -> anyhow::Result<BenchProcess> {
+    let mut command = setup.testkit_command();
     command.args(["bench", "upstream"]);
-    BenchProcess::start_reporting_port(command, paths.folder, |line| line.trim().parse().ok())
+    BenchProcess::start_reporting_port(command, setup.folder, |line| line.trim().parse().ok())
 }
 
+/// All contenders, in the order of the report.
+const KINDS: [ContenderKind; 9] = [
+    ContenderKind::Direct,
+    ContenderKind::Nginx(NginxSetup::Tuned),
+    ContenderKind::Nginx(NginxSetup::Plain),
+    ContenderKind::Toolgate(LogLimit::Whole),
+    ContenderKind::Toolgate(LogLimit::Kib64),
+    ContenderKind::Toolgate(LogLimit::Kib4),
+    ContenderKind::Rmcp,
+    ContenderKind::Fastmcp,
+    ContenderKind::Agentgateway,
+];
+
 /// Starts all contenders. The second list has the reasons why others are missing.
-pub(super) fn all(paths: &BenchPaths<'_>, upstream: u16) -> anyhow::Result<(Vec<Contender>, Vec<String>)> {
-    let direct = Contender {
-        name: "direct",
-        description: "nothing between the load and the upstream".to_owned(),
-        process: None,
-        port: upstream,
-        path: "/mcp",
-        key: None,
-        case_filter: CaseFilter::All,
-    };
-    let mut absent = Vec::new();
-    let mut contenders = vec![direct];
-    for (name, setup) in [("nginx", nginx::NginxSetup::Tuned), ("plain", nginx::NginxSetup::Plain)] {
-        match nginx::start(paths, upstream, setup) {
-            Ok((process, description)) => contenders.push(proxy(name, description, process, CaseFilter::All)),
-            Err(why) => absent.push(format!("{name}: {why:#}")),
+pub(super) fn all(setup: &BenchSetup<'_>, upstream: u16) -> anyhow::Result<(Vec<Contender>, Vec<String>)> {
+    let (mut contenders, mut absent) = (Vec::new(), Vec::new());
+    for kind in KINDS {
+        match start(setup, upstream, kind) {
+            Ok(contender) => contenders.push(contender),
+            // Without Toolgate there is nothing to report.
+            Err(why) if matches!(kind, ContenderKind::Toolgate(_)) => return Err(why),
+            Err(why) => absent.push(format!("{}: {why:#}", kind.name())),
         }
     }
-    contenders.push(toolgate(paths, upstream, "toolgate", None)?);
-    contenders.push(toolgate(paths, upstream, "short log", Some("4KiB"))?);
-    match rmcp_proxy(paths, upstream) {
-        Ok(process) => {
-            let description =
-                "rmcp's client behind its server, the simplest gateway on that library".to_owned();
-            contenders.push(proxy("rmcp", description, process, CaseFilter::All));
-        }
-        Err(why) => absent.push(format!("rmcp: {why:#}")),
-    }
-    contenders.extend(
-        fastmcp(paths, upstream)
-            .map(|it| proxy("fastmcp", "FastMCP's proxy".to_owned(), it, CaseFilter::Few)),
-    );
-    contenders.extend(
-        agentgateway(paths, upstream)
-            .map(|it| proxy("agentgw", "agentgateway".to_owned(), it, CaseFilter::All)),
-    );
     Ok((contenders, absent))
 }
 
-fn proxy(
-    name: &'static str,
-    description: String,
-    process: BenchProcess,
-    case_filter: CaseFilter,
-) -> Contender {
-    let port = process.port;
-    Contender { name, description, process: Some(process), port, path: "/mcp", key: None, case_filter }
+impl ContenderKind {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Nginx(NginxSetup::Tuned) => "nginx",
+            Self::Nginx(NginxSetup::Plain) => "plain",
+            Self::Toolgate(LogLimit::Whole) => "toolgate",
+            Self::Toolgate(LogLimit::Kib64) => "log 64KiB",
+            Self::Toolgate(LogLimit::Kib4) => "log 4KiB",
+            Self::Rmcp => "rmcp",
+            Self::Fastmcp => "fastmcp",
+            Self::Agentgateway => "agentgw",
+        }
+    }
+
+    fn case_filter(self) -> CaseFilter {
+        match self {
+            Self::Toolgate(LogLimit::Kib64 | LogLimit::Kib4) => CaseFilter::Large,
+            Self::Fastmcp => CaseFilter::Few,
+            _ => CaseFilter::All,
+        }
+    }
 }
 
-/// Starts `toolgate serve` with every stage that a call can go through.
-pub(super) fn toolgate(
-    paths: &BenchPaths<'_>,
-    upstream: u16,
-    name: &'static str,
-    logged: Option<&str>,
-) -> anyhow::Result<Contender> {
-    let description = match logged {
-        None => format!("validation, policy, limits, hints and log on; {}", paths.built.profile),
-        Some(size) => format!("the same with `audit.max_body: {size}`"),
+/// Starts one contender.
+pub(super) fn start(setup: &BenchSetup<'_>, upstream: u16, kind: ContenderKind) -> anyhow::Result<Contender> {
+    let name = kind.name();
+    let (process, description) = match kind {
+        ContenderKind::Direct => (None, "nothing between the load and the upstream".to_owned()),
+        ContenderKind::Nginx(nginx) => {
+            let (process, description) = nginx::start(setup, upstream, nginx)?;
+            (Some(process), description)
+        }
+        ContenderKind::Toolgate(logged) => {
+            let description = match logged.value() {
+                None => format!("validation, policy, limits, hints and log on; {}", setup.built.profile),
+                Some(size) => format!("the same with `audit.max_body: {size}`"),
+            };
+            let folder = format!("{name}-{upstream}").replace(' ', "-");
+            let project = create_project(setup, &folder, &config(upstream, logged))?;
+            (Some(start_project(setup, &project)?), description)
+        }
+        ContenderKind::Rmcp => {
+            let description = "rmcp's client behind its server, the simplest gateway on that library";
+            (Some(rmcp_proxy(setup, upstream)?), description.to_owned())
+        }
+        ContenderKind::Fastmcp => (Some(fastmcp(setup, upstream)?), "FastMCP's proxy".to_owned()),
+        ContenderKind::Agentgateway => (Some(agentgateway(setup, upstream)?), "agentgateway".to_owned()),
     };
-    let case_filter = if logged.is_none() { CaseFilter::All } else { CaseFilter::Large };
-    let folder = format!("{name}-{upstream}").replace(' ', "-");
-    let process = start_gateway(paths, &folder, &config(upstream, logged))?;
-    let port = process.port;
-    Ok(Contender {
-        name,
-        description,
-        process: Some(process),
-        port,
-        path: "/mcp",
-        key: Some(KEY),
-        case_filter,
-    })
+    let port = process.as_ref().map_or(upstream, |process| process.port);
+    let key = matches!(kind, ContenderKind::Toolgate(_)).then_some(KEY);
+    Ok(Contender { name, description, process, port, path: "/mcp", key, case_filter: kind.case_filter() })
 }
 
 /// Starts `toolgate serve` with this configuration, in its own folder.
 pub(super) fn toolgate_with_config(
-    paths: &BenchPaths<'_>,
+    setup: &BenchSetup<'_>,
     name: &'static str,
     config: &Value,
 ) -> anyhow::Result<Contender> {
-    let process = start_gateway(paths, name, config)?;
-    let port = process.port;
-    let description = paths.built.profile.clone();
-    Ok(Contender {
-        name,
-        description,
-        process: Some(process),
-        port,
-        path: "/mcp",
-        key: Some(KEY),
-        case_filter: CaseFilter::All,
-    })
+    GatewayProject { name, folder: create_project(setup, name, config)? }.start(setup)
 }
 
-fn start_gateway(paths: &BenchPaths<'_>, folder: &str, config: &Value) -> anyhow::Result<BenchProcess> {
-    let folder = paths.folder.join(folder);
+/// The folder of a gateway that is started several times.
+pub(super) struct GatewayProject {
+    name: &'static str,
+    folder: PathBuf,
+}
+
+impl GatewayProject {
+    /// Writes the configuration of the contender `toolgate`.
+    pub(super) fn create(setup: &BenchSetup<'_>, name: &'static str, upstream: u16) -> anyhow::Result<Self> {
+        Ok(Self { name, folder: create_project(setup, name, &config(upstream, LogLimit::Whole))? })
+    }
+
+    pub(super) fn start(&self, setup: &BenchSetup<'_>) -> anyhow::Result<Contender> {
+        let process = start_project(setup, &self.folder)?;
+        let port = process.port;
+        Ok(Contender {
+            name: self.name,
+            description: setup.built.profile.clone(),
+            process: Some(process),
+            port,
+            path: "/mcp",
+            key: Some(KEY),
+            case_filter: CaseFilter::All,
+        })
+    }
+}
+
+/// Writes the files of a gateway into a new folder.
+fn create_project(setup: &BenchSetup<'_>, folder: &str, config: &Value) -> anyhow::Result<PathBuf> {
+    let folder = setup.folder.join(folder);
     fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let write = |name: &str, text: &str| {
         let file = folder.join(name);
@@ -276,18 +412,26 @@ fn start_gateway(paths: &BenchPaths<'_>, folder: &str, config: &Value) -> anyhow
     };
     write("toolgate.yaml", &config.to_string())?;
     write("policy.cedar", POLICY)?;
-    let mut command = Command::new(&paths.built.toolgate);
-    command.arg("-C").arg(&folder).args(["serve", "--json", "--listen", "127.0.0.1:0"]);
+    Ok(folder)
+}
+
+fn start_project(setup: &BenchSetup<'_>, folder: &Path) -> anyhow::Result<BenchProcess> {
+    let mut command = setup.contender_command(&setup.built.toolgate);
+    command.arg("-C").arg(folder).args(["serve", "--json", "--listen", "127.0.0.1:0"]);
     // The user's own configuration must not affect the benchmark.
-    command.env("HOME", &folder).env("XDG_CONFIG_HOME", folder.join("none"));
-    command.env("TOOLGATE_LOG", "off").env("LOAD_KEY", KEY).env("TOOLGATE_API_KEY", format!("{KEY}-not"));
-    BenchProcess::start_reporting_port(command, &folder, |line| {
+    command.env("HOME", folder).env("XDG_CONFIG_HOME", folder.join("none"));
+    command.env("TOOLGATE_LOG", "off").env("LOAD_KEY", KEY);
+    if setup.instrument.is_none() {
+        // With this variable the program starts itself again; instruments cannot follow.
+        command.env("TOOLGATE_API_KEY", format!("{KEY}-not"));
+    }
+    BenchProcess::start_reporting_port(command, folder, |line| {
         let ready: Value = serde_json::from_str(line).ok()?;
         ready["address"].as_str()?.rsplit(':').next()?.parse().ok()
     })
 }
 
-fn config(upstream: u16, logged: Option<&str>) -> Value {
+fn config(upstream: u16, logged: LogLimit) -> Value {
     let tool = |name: &str| {
         json!({
             "name": name, "category": "query", "idempotent": true, "max_instances": 1024, "timeout": "30s",
@@ -295,10 +439,11 @@ fn config(upstream: u16, logged: Option<&str>) -> Value {
             "follow_ups": [{ "action": "small", "priority": "low", "description": "Look at one record." }],
         })
     };
-    let mut tools: Vec<_> = ["small", "kib64", "mib1"].map(tool).into();
-    let mut changes = tool("changes");
-    (changes["category"], changes["idempotent"]) = (json!("mutation"), json!(false));
-    tools.push(changes);
+    let mut tools = ["small", "kib64", "mib1", "changes"].map(tool);
+    // An unknown tool must not be repeated, so each call waits for the disk.
+    if let Some(changes) = tools[3].as_object_mut() {
+        changes.retain(|key, _| key != "category" && key != "idempotent");
+    }
     let mut config = json!({
         "toolbox": {
             "max_concurrent": 1024,
@@ -309,9 +454,9 @@ fn config(upstream: u16, logged: Option<&str>) -> Value {
             }],
         },
         "callers": [{ "id": "load", "permissions": ["records:*"], "api_key": "${LOAD_KEY}" }],
-        "serve": { "max_connections": 4000, "max_connections_per_address": 4000 },
+        "serve": { "max_connections": 4000, "max_connections_per_address": 4000, "max_streams_per_caller": 4000 },
     });
-    if let Some(size) = logged {
+    if let Some(size) = logged.value() {
         config["audit"] = json!({ "max_body": size });
     }
     config
@@ -336,40 +481,50 @@ forbid (principal, action == Action::"call", resource) when {
 "#;
 
 /// Starts the client and the server of rmcp as one gateway.
-fn rmcp_proxy(paths: &BenchPaths<'_>, upstream: u16) -> anyhow::Result<BenchProcess> {
-    let program = paths.built.chain.as_ref().context("`conformance-server` is not beside the executable")?;
-    let mut command = Command::new(program);
+fn rmcp_proxy(setup: &BenchSetup<'_>, upstream: u16) -> anyhow::Result<BenchProcess> {
+    let program = setup.built.chain.as_ref().context("`conformance-server` is not beside the executable")?;
+    let mut command = setup.contender_command(program);
     command.args(["--chain", "0"]).arg(format!("http://127.0.0.1:{upstream}/mcp"));
-    BenchProcess::start_reporting_port(command, paths.folder, |line| line.trim().parse().ok())
+    BenchProcess::start_reporting_port(command, setup.folder, |line| line.trim().parse().ok())
 }
 
 /// Starts FastMCP in front of the upstream server, if the tests installed it.
-fn fastmcp(paths: &BenchPaths<'_>, upstream: u16) -> Option<BenchProcess> {
+fn fastmcp(setup: &BenchSetup<'_>, upstream: u16) -> anyhow::Result<BenchProcess> {
     let python = peers::folder().join("python/bin/python");
-    let port = free_port().ok()?;
+    anyhow::ensure!(python.exists(), "not installed; `cargo xtask test --only peers` installs it");
+    let port = free_port()?;
     let code = format!(
         "from fastmcp.server import create_proxy\n\
          proxy = create_proxy('http://127.0.0.1:{upstream}/mcp')\n\
          proxy.run(transport='http', host='127.0.0.1', port={port}, show_banner=False)\n"
     );
-    let mut command = Command::new(python);
-    command.arg("-c").arg(code).current_dir(paths.folder);
-    BenchProcess::start_on_port(command, port, paths.folder).ok()
+    let mut command = setup.contender_command(&python);
+    command.arg("-c").arg(code).current_dir(setup.folder);
+    BenchProcess::start_on_port(command, port, setup.folder)
 }
 
 /// Starts agentgateway, if it is on `PATH`.
-fn agentgateway(paths: &BenchPaths<'_>, upstream: u16) -> Option<BenchProcess> {
-    let (port, file) = (free_port().ok()?, paths.folder.join("agentgateway.yaml"));
+fn agentgateway(setup: &BenchSetup<'_>, upstream: u16) -> anyhow::Result<BenchProcess> {
+    let mut version = Command::new("agentgateway");
+    version.arg("--version");
+    program::capture(version).map_err(|_| anyhow::anyhow!("not on `PATH`"))?;
+    let (port, file) = (free_port()?, setup.folder.join("agentgateway.yaml"));
     let target = json!({ "name": "records", "mcp": { "host": format!("http://127.0.0.1:{upstream}/mcp") } });
     let route = json!({ "backends": [{ "mcp": { "targets": [target] } }] });
     let config = json!({ "binds": [{ "port": port, "listeners": [{ "routes": [route] }] }] });
-    fs::write(&file, config.to_string()).ok()?;
-    let mut command = Command::new("agentgateway");
+    fs::write(&file, config.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+    let mut command = setup.contender_command(Path::new("agentgateway"));
     command.arg("-f").arg(&file);
-    BenchProcess::start_on_port(command, port, paths.folder).ok()
+    BenchProcess::start_on_port(command, port, setup.folder)
 }
 
 /// Returns a port that is free at this moment.
 pub(super) fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr())?.port())
+}
+
+#[test]
+fn adds_up_voluntary_and_other_context_switches() {
+    let status = "Name:\ttoolgate\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t5\n";
+    assert_eq!(context_switches(status), 155);
 }

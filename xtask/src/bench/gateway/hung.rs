@@ -1,6 +1,6 @@
 //! One of a hundred servers hangs: the latency of calls to the others, and of `tools/list`.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::contender::{self, BenchPaths, Contender};
+use super::contender::{self, BenchSetup, Contender};
 use super::{LoadCase, median, run_load_with_tool};
 
 pub(super) const SERVERS: usize = 100;
@@ -33,29 +33,27 @@ pub(super) struct HungReport {
     pub(super) error: Option<String>,
 }
 
-pub(super) fn measure(paths: &BenchPaths<'_>) -> anyhow::Result<HungReport> {
-    let (good, bad) = (contender::upstream(paths)?, contender::upstream(paths)?);
-    let toolgate = contender::toolgate_with_config(paths, "hung", &config(good.port, bad.port))?;
+pub(super) fn measure(setup: &BenchSetup<'_>) -> anyhow::Result<HungReport> {
+    let (good, bad) = (contender::upstream(setup)?, contender::upstream(setup)?);
+    let toolgate = contender::toolgate_with_config(setup, "hung", &config(good.port, bad.port))?;
     let case = LoadCase { tool: "", name: "hung", legacy: false, connections: 16, turns: 1, measure_ms: 500 };
     // At startup the gateway connects to all servers, which may take a while.
     let first = LoadCase { connections: 1, measure_ms: 1, ..case };
     for number in 0..=TURNS * 2 {
         let tool = format!("s{number}__small");
-        let answers = |_: &usize| {
-            run_load_with_tool(paths.built, first, &tool, &toolgate).is_ok_and(|it| it.errors == 0)
-        };
+        let answers =
+            |_: &usize| run_load_with_tool(setup, first, &tool, &toolgate).is_ok_and(|it| it.errors == 0);
         (0..ATTEMPTS).find(answers).with_context(|| format!("`{tool}` does not answer"))?;
     }
     let (mut before, mut during, mut lists) = (Vec::new(), Vec::new(), Vec::new());
     let (mut errors, mut error) = (0, None);
     for turn in 0..TURNS {
         let tool = |number: usize| format!("s{}__small", 1 + (turn * 2 + number) % (SERVERS - 1));
-        let quiet = run_load_with_tool(paths.built, case, &tool(0), &toolgate)?;
+        let quiet = run_load_with_tool(setup, case, &tool(0), &toolgate)?;
         bad.signal("-STOP")?;
-        let waiting = start_blocked_callers(paths, &toolgate)?;
-        let calls = run_load_with_tool(paths.built, case, &tool(1), &toolgate)?;
-        let list =
-            run_load_with_tool(paths.built, LoadCase { connections: 4, ..case }, "tools/list", &toolgate)?;
+        let waiting = start_blocked_callers(setup, &toolgate)?;
+        let calls = run_load_with_tool(setup, case, &tool(1), &toolgate)?;
+        let list = run_load_with_tool(setup, LoadCase { connections: 4, ..case }, "tools/list", &toolgate)?;
         bad.signal("-CONT")?;
         drop(waiting);
         errors += quiet.errors + calls.errors + list.errors;
@@ -83,8 +81,8 @@ impl Drop for BlockedCallers {
     }
 }
 
-fn start_blocked_callers(paths: &BenchPaths<'_>, toolgate: &Contender) -> anyhow::Result<BlockedCallers> {
-    let mut load = Command::new(&paths.built.testkit);
+fn start_blocked_callers(setup: &BenchSetup<'_>, toolgate: &Contender) -> anyhow::Result<BlockedCallers> {
+    let mut load = setup.testkit_command();
     load.args(["bench", "load"]).args(toolgate.load_arguments()).arg("tool=s0__small");
     load.arg(format!("connections={WAITING}")).arg("measure_ms=60000").stdout(Stdio::null());
     let child = load.stderr(Stdio::null()).spawn().context("cannot start testkit")?;

@@ -1,14 +1,14 @@
 //! The memory of `toolgate serve`: without clients, and with a thousand idle clients.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
 
-use super::contender::{self, BenchPaths, Contender};
+use super::contender::{self, BenchSetup, Contender, ContenderKind, LogLimit};
 
 /// Concurrent clients.
 pub(super) const SESSIONS: u32 = 1_000;
@@ -26,19 +26,20 @@ pub(super) struct MemoryReport {
 }
 
 /// Uses separate processes, because load leaves memory behind.
-pub(super) fn measure(paths: &BenchPaths<'_>) -> anyhow::Result<MemoryReport> {
-    let (idle_kib, legacy_added_kib) = measure_clients(paths, "legacy")?;
-    let (_, modern_added_kib) = measure_clients(paths, "modern")?;
+pub(super) fn measure(setup: &BenchSetup<'_>) -> anyhow::Result<MemoryReport> {
+    let (idle_kib, legacy_added_kib) = measure_clients(setup, "legacy")?;
+    let (_, modern_added_kib) = measure_clients(setup, "modern")?;
     Ok(MemoryReport { idle_kib, legacy_added_kib, modern_added_kib })
 }
 
 /// Returns the memory of an idle process, and the memory that clients of one kind add.
-fn measure_clients(paths: &BenchPaths<'_>, kind: &'static str) -> anyhow::Result<(Option<f64>, Option<f64>)> {
-    let upstream = contender::upstream(paths)?;
-    let toolgate: Contender = contender::toolgate(paths, upstream.port, kind, None)?;
+fn measure_clients(setup: &BenchSetup<'_>, kind: &'static str) -> anyhow::Result<(Option<f64>, Option<f64>)> {
+    let upstream = contender::upstream(setup)?;
+    let toolgate: Contender =
+        contender::start(setup, upstream.port, ContenderKind::Toolgate(LogLimit::Whole))?;
     thread::sleep(SETTLE_TIME);
     let idle = toolgate.resident_kib();
-    let mut command = Command::new(&paths.built.testkit);
+    let mut command = setup.testkit_command();
     command.args(["bench", "sessions"]).args(toolgate.load_arguments());
     command.arg(format!("kind={kind}")).arg(format!("count={SESSIONS}"));
     let mut clients =

@@ -10,11 +10,11 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use super::contender::{BenchPaths, BenchProcess, free_port};
+use super::contender::{BenchProcess, BenchSetup, free_port};
 use crate::{peers, program};
 
 /// The configuration of nginx.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NginxSetup {
     /// Keep-alive to the upstream server, no logs, no buffering.
     Tuned,
@@ -42,24 +42,24 @@ impl NginxSetup {
 
 /// Starts nginx in front of the upstream server. Returns the process and its description.
 pub(super) fn start(
-    paths: &BenchPaths<'_>,
+    setup: &BenchSetup<'_>,
     upstream: u16,
-    setup: NginxSetup,
+    nginx: NginxSetup,
 ) -> anyhow::Result<(BenchProcess, String)> {
     let binary = ensure_nginx()?;
-    let folder = paths.folder.join(setup.name());
+    let folder = setup.folder.join(nginx.name());
     fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let (port, file) = (free_port()?, folder.join("nginx.conf"));
-    fs::write(&file, config(&folder, port, upstream, setup))
+    fs::write(&file, config(&folder, port, upstream, nginx, setup.instrument.is_some()))
         .with_context(|| format!("cannot write {}", file.display()))?;
     let mut version = Command::new(&binary);
     version.arg("-v");
     let version = program::capture(version)?.output;
-    let mut command = Command::new(&binary);
+    let mut command = setup.contender_command(&binary);
     command.arg("-p").arg(&folder).arg("-e").arg(folder.join("error.log")).arg("-c").arg(&file);
     let process = BenchProcess::start_on_port(command, port, &folder)?;
     let version = version.trim().trim_start_matches("nginx version: ");
-    Ok((process, format!("{version}, {}", setup.description())))
+    Ok((process, format!("{version}, {}", nginx.description())))
 }
 
 /// Returns the path of the program, and downloads it the first time.
@@ -76,8 +76,10 @@ fn ensure_nginx() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Writes a configuration with one worker per processor.
-fn config(folder: &Path, port: u16, upstream: u16, setup: NginxSetup) -> String {
+/// Writes a configuration with one worker, because contenders run on one processor. Instruments follow one process, so
+/// there the worker is the only one.
+fn config(folder: &Path, port: u16, upstream: u16, setup: NginxSetup, instrumented: bool) -> String {
+    let master = if instrumented { "off" } else { "on" };
     let folder = folder.display();
     let requests = match setup {
         NginxSetup::Tuned => format!(
@@ -118,7 +120,8 @@ fn config(folder: &Path, port: u16, upstream: u16, setup: NginxSetup) -> String 
     };
     format!(
         "daemon off;
-worker_processes auto;
+worker_processes 1;
+master_process {master};
 pid {folder}/pid;
 error_log /dev/null crit;
 events {{ worker_connections 4096; }}

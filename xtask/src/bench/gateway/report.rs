@@ -6,26 +6,41 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Serialize;
 
+use super::bars::Bar;
+use super::counts::CallCounts;
 use super::hung::{HungReport, SERVERS};
 use super::memory::{MemoryReport, SESSIONS};
-use super::{Measurement, chart};
-use crate::bench::verdict;
+use super::startup::StartupReport;
+use super::{Measurement, bars, chart, counts};
 
 /// All measurements of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct GatewayReport {
     pub(super) binary: String,
     pub(super) quick: bool,
-    pub(super) cores: usize,
+    /// Placement of the processes, or the fact that they are not pinned.
+    pub(super) processors: String,
     pub(super) load_before: String,
     pub(super) load_after: String,
     pub(super) contenders: Vec<(&'static str, String)>,
     /// Contenders that could not start, with the reasons.
     pub(super) absent: Vec<String>,
     pub(super) memory: MemoryReport,
+    pub(super) startup: StartupReport,
+    /// Shortest time of an append with `fdatasync`.
+    pub(super) sync_us: f64,
     pub(super) hung: HungReport,
     #[serde(rename = "figures")]
     pub(super) measurements: Vec<Measurement>,
+    pub(super) counts: Vec<CallCounts>,
+}
+
+/// The JSON file: the report with its bars.
+#[derive(Serialize)]
+struct ReportFile<'a> {
+    #[serde(flatten)]
+    report: &'a GatewayReport,
+    bars: Vec<Bar>,
 }
 
 impl GatewayReport {
@@ -55,9 +70,20 @@ impl GatewayReport {
         if let Some(error) = error {
             println!("                {error}");
         }
-        self.targets().iter().for_each(|(target, met)| println!("  target  {target}: {}", verdict(*met)));
-        let (before, after) = (&self.load_before, &self.load_after);
-        println!("  load average  {before} before, {after} after, {} processors", self.cores);
+        let StartupReport { first_ms, later_ms } = &self.startup;
+        println!("  cold start    {later_ms:.1} ms to the first call, {first_ms:.1} ms in a new project");
+        println!("  fdatasync     {} for an append of 1 KiB", us(self.sync_us));
+        counts::print_table(&self.counts);
+        let bars = bars::all(self);
+        println!("  bars");
+        bars.iter().for_each(|bar| println!("    {}", bar.line()));
+        let met = bars.iter().filter(|bar| bar.is_met()).count();
+        println!("  {met} of {} bars met", bars.len());
+        if met < bars.len() {
+            println!("  next          `cargo xtask bench counts` lists the functions that cost most");
+        }
+        println!("  processors    {}", self.processors);
+        println!("  load average  {} before, {} after", self.load_before, self.load_after);
     }
 
     fn row(&self, measurement: &Measurement) -> String {
@@ -101,7 +127,7 @@ impl GatewayReport {
         println!("                {SESSIONS} idle clients without sessions add {}", shown(modern_added_kib));
     }
 
-    fn find(&self, contender: &str, tool: &str, connections: u32) -> Option<&Measurement> {
+    pub(super) fn find(&self, contender: &str, tool: &str, connections: u32) -> Option<&Measurement> {
         self.measurements.iter().find(|measurement| {
             measurement.contender == contender
                 && measurement.case.name == tool
@@ -109,100 +135,9 @@ impl GatewayReport {
         })
     }
 
-    /// The targets with their values, each with true if it is met.
-    fn targets(&self) -> Vec<(String, bool)> {
-        let mut targets = Vec::new();
-        for connections in [16, 64] {
-            targets.extend(self.beside_nginx("nginx", connections));
-        }
-        for connections in [16, 64] {
-            targets.extend(self.beside_nginx("plain", connections));
-        }
-        if let Some((ours, direct)) = self.pair("direct", "small", 1) {
-            let added = ours.p50_us - direct.p50_us;
-            let target =
-                format!("1 connection, p50 {} above the direct connection, at most 150 µs", us(added));
-            targets.push((target, added <= 150.0));
-        }
-        for nginx in ["nginx", "plain"] {
-            let pair = self.pair(nginx, "mib1", 16);
-            if let Some((ours, theirs)) =
-                pair.and_then(|(ours, it)| ours.cpu_ns_per_byte.zip(it.cpu_ns_per_byte))
-            {
-                let times = ours / theirs;
-                let target =
-                    format!("1 MiB results, {times:.2} times the CPU per byte of {nginx}, at most 2");
-                targets.push((target, times <= 2.0));
-            }
-        }
-        targets.extend(self.beside_peers());
-        targets.extend(self.memory_targets());
-        targets.extend(self.hung_targets());
-        targets
-    }
-
-    fn hung_targets(&self) -> [(String, bool); 2] {
-        let HungReport { before_p99_us, during_p99_us, list_p99_us, errors, .. } = self.hung;
-        let most = before_p99_us * 1.1 + 1_000.0;
-        let others =
-            format!("one server hangs, p99 of the others {}, at most {}", us(during_p99_us), us(most));
-        let list = format!("one server hangs, p99 of tools/list {}, at most 5 ms", us(list_p99_us));
-        [(others, during_p99_us <= most && errors == 0), (list, list_p99_us <= 5_000.0 && errors == 0)]
-    }
-
-    /// Returns Toolgate and another contender in the same case.
-    fn pair(&self, other: &str, tool: &str, connections: u32) -> Option<(&Measurement, &Measurement)> {
-        self.find("toolgate", tool, connections).zip(self.find(other, tool, connections))
-    }
-
-    fn beside_nginx(&self, nginx: &str, connections: u32) -> Vec<(String, bool)> {
-        let Some((ours, theirs)) = self.pair(nginx, "small", connections) else { return Vec::new() };
-        let mut targets = Vec::new();
-        if let Some((ours, theirs)) = ours.cpu_us_per_call.zip(theirs.cpu_us_per_call) {
-            let times = ours / theirs;
-            let target = format!(
-                "{connections} connections, {times:.2} times the CPU per call of {nginx}, at most 1.5"
-            );
-            targets.push((target, times <= 1.5));
-        }
-        let times = ours.calls_per_second / theirs.calls_per_second;
-        let target =
-            format!("{connections} connections, {times:.2} times the calls/s of {nginx}, at least 0.7");
-        targets.push((target, times >= 0.7));
-        targets
-    }
-
-    fn beside_peers(&self) -> Vec<(String, bool)> {
-        let not_peers = ["direct", "nginx", "plain", "toolgate", "short log"];
-        // Calls that change something wait for the disk in Toolgate, and in no other contender.
-        let compared = |it: &&Measurement| !not_peers.contains(&it.contender) && it.case.name != "changes";
-        let peers = self.measurements.iter().filter(compared).filter(|it| it.calls > 0);
-        let targets = peers.filter_map(|peer| {
-            let Measurement { contender, case, .. } = peer;
-            let ours = self.find("toolgate", case.name, case.connections)?;
-            let times = ours.calls_per_second / peer.calls_per_second;
-            let place = format!("{} results, connections: {}", case.name, case.connections);
-            Some((format!("{place}, {times:.1} times the calls/s of {contender}, at least 2"), times >= 2.0))
-        });
-        targets.collect()
-    }
-
-    fn memory_targets(&self) -> Vec<(String, bool)> {
-        let mut targets = Vec::new();
-        if let Some(kib) = self.memory.idle_kib {
-            targets.push((format!("{:.1} MiB when idle, at most 30", kib / 1024.0), kib <= 30.0 * 1024.0));
-        }
-        for (kind, added) in [("open", self.memory.legacy_added_kib), ("idle", self.memory.modern_added_kib)]
-        {
-            let Some(each) = added.map(|kib| kib / f64::from(SESSIONS)) else { continue };
-            targets.push((format!("{each:.1} KiB for each {kind} session, at most 20"), each <= 20.0));
-        }
-        targets
-    }
-
     /// Writes the JSON and the chart.
     pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
-        let json = serde_json::to_string_pretty(self)?;
+        let json = serde_json::to_string_pretty(&ReportFile { report: self, bars: bars::all(self) })?;
         for (name, text) in [("gateway.json", json), ("gateway.svg", chart::svg(&self.measurements))] {
             let file = folder.join(name);
             fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;

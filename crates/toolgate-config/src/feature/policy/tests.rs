@@ -77,8 +77,8 @@ forbid(principal, action, resource) when { resource.name > 3 };
 "#;
     insta::assert_snapshot!(check_rules(text), @r#"
     error policy.cedar:5:10 attribute `colour` on entity type `Tool` not found, in rule `red` (see docs/policy.md)
-    error policy.cedar:6:29 unrecognized action `Action::"calls"` (the entity types are `Caller`, `Tool` and `Server`; the actions are `Action::"call"` and `Action::"list"`)
-    error policy.cedar:7:21 unrecognized entity type `User` (the entity types are `Caller`, `Tool` and `Server`; the actions are `Action::"call"` and `Action::"list"`)
+    error policy.cedar:6:29 unrecognized action `Action::"calls"` (the entity types are `Caller`, `Tool`, `Resource`, `Prompt` and `Server`; the actions are `Action::"call"` (tools), `Action::"read"` (resources), `Action::"get"` (prompts) and `Action::"list"`)
+    error policy.cedar:7:21 unrecognized entity type `User` (the entity types are `Caller`, `Tool`, `Resource`, `Prompt` and `Server`; the actions are `Action::"call"` (tools), `Action::"read"` (resources), `Action::"get"` (prompts) and `Action::"list"`)
     error policy.cedar:8:44 unable to guarantee safety of access to tag `"amount"` on entity type `Numbers` (try testing for the tag's presence with `.hasTag("amount") && ..`)
     error policy.cedar:9:44 unexpected type: expected Long but saw String (see docs/policy.md)
     "#);
@@ -90,7 +90,9 @@ fn warns_about_rules_that_never_apply() {
     insta::assert_snapshot!(check_rules("@id(\"x\") forbid(principal, action, resource == Server::\"x\");\n"), @"
     warning policy.cedar:1:1 unable to find an applicable action given the policy scope constraints, in rule `x` (try replacing `==` with `in` in the resource clause)
     warning policy.cedar:1:1 policy is impossible: the policy expression evaluates to false for all valid requests, in rule `x` (see docs/policy.md)
+    warning policy.cedar:1:48 rule `x` can never fire: there is no server `x` (`toolgate servers` lists the servers)
     ");
+    insta::assert_snapshot!(check_rules("forbid(principal, action, resource) when { context.tainted };\n"), @"warning policy.cedar:1:44 a rule can never fire: every server is trusted, so nothing can taint a session (remove `trusted` from servers whose content others write)");
 }
 
 /// Cedar's parser would overflow the stack.

@@ -13,7 +13,7 @@ fn list_is_short_for_include() {
         project("profiles: {a: {tools: [echo, say_*], prompts: hello}}\ncode_execution: {enabled: true}\n");
     let long = project("profiles: {a: {tools: {include: [echo, say_*]}, prompts: {include: hello}}}\n");
     assert_eq!(config(&short)["profiles"], config(&long)["profiles"]);
-    insta::assert_snapshot!(config(&short)["profiles"], @r#"{"all":{"a":{"name":"a","tools":{"include":["echo","say_*"]},"prompts":{"include":["hello"]},"resources":{},"exposure":"full","hints":"meta"}},"callers":{}}"#);
+    insta::assert_snapshot!(config(&short)["profiles"], @r#"{"all":{"a":{"name":"a","tools":{"include":["echo","say_*"]},"prompts":{"include":["hello"]},"resources":{},"exposure":"full","hints":"brief"}},"callers":{},"hints":"brief"}"#);
 }
 
 #[test]
@@ -26,6 +26,24 @@ callers:
   - {id: eve, profiles: small, profile: small}
 ";
     insta::assert_snapshot!(config(&project(text))["profiles"]["callers"], @r#"{"ann":{"default":"desk"},"bob":{"only":["small","desk"]},"eve":{"default":"small","only":["small"]}}"#);
+}
+
+#[test]
+fn hints_come_from_the_toolbox_unless_the_profile_sets_them() {
+    let hints = |text: &str| {
+        let profiles = config(&project(text))["profiles"].clone();
+        [&profiles["hints"], &profiles["all"]["a"]["hints"], &profiles["all"]["b"]["hints"]]
+            .map(|one| one.to_string())
+    };
+    let text = "profiles: {a: {}, b: {hints: full}}\n";
+    assert_eq!(hints(text), [r#""brief""#, r#""brief""#, r#""full""#]);
+    assert_eq!(hints(&format!("{text}toolbox: {{hints: off}}\n")), [r#""off""#, r#""off""#, r#""full""#]);
+    // The name of `full` in earlier versions.
+    assert_eq!(hints("profiles: {a: {hints: text}, b: {hints: meta}}\n")[1..], [r#""text""#, r#""full""#]);
+    let only = config(&project("toolbox: {hints: text}"));
+    assert_eq!(only["profiles"]["hints"], "text");
+    assert_eq!(only["origins"]["profiles.hints"], "toolgate.yaml:1:18");
+    insta::assert_snapshot!(messages(&project("toolbox: {hints: ful}\n")), @"error toolgate.yaml:1:18 `ful` is not a hints mode in toolbox (did you mean `full`?)");
 }
 
 #[test]

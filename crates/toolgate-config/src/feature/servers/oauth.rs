@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU16;
 
-use toolgate_types::ConfigString;
 use toolgate_types::oauth::{OauthConfig, OauthGrant};
+use toolgate_types::{BrowserUrl, ConfigString};
 use url::Url;
 
 use crate::context::Context;
@@ -15,9 +15,12 @@ keys! {
         /// OAuth grant: `authorization_code` logs a person in with a browser, `client_credentials` authenticates
         /// Toolgate as the client.
         grant: GrantName = "authorization_code",
+        /// Issuer of the authorization server, such as `https://login.example.com`. No other one is used. Required
+        /// for `client_secret` if the authorization server is not on the origin of the MCP server.
+        issuer: String,
         /// Client id, if a client is already registered.
         client_id ("clientId"): ConfigString,
-        /// Client secret.
+        /// Client secret. Sent only to `issuer`; without `issuer`, only to the origin of the MCP server.
         client_secret ("clientSecret"): ConfigString,
         /// Private key of the client in PEM, in place of `client_secret`, for `client_credentials`.
         private_key: ConfigString,
@@ -74,6 +77,17 @@ pub(super) fn resolve_oauth(
         cx.error(document.span, message, "use an `https://` URL with a path");
         return None;
     }
+    if let Some(issuer) = &file.issuer
+        && !is_issuer(&issuer.value)
+    {
+        let message = format!("`{}` is not the URL of an issuer{}", issuer.value, cx.location_suffix());
+        cx.error(
+            issuer.span,
+            message,
+            "use the `https://` URL of the authorization server, as it names itself",
+        );
+        return None;
+    }
     let mut hidden = |name: &str, text: Option<Spanned<ConfigString>>| {
         text.map(|at| {
             cx.add_secret(name, at.value.expose());
@@ -82,6 +96,7 @@ pub(super) fn resolve_oauth(
     };
     Some(OauthConfig {
         grant,
+        issuer: into_value(file.issuer),
         client_secret: hidden("client_secret", file.client_secret),
         private_key: hidden("private_key", file.private_key),
         client_id: into_value(file.client_id),
@@ -89,6 +104,12 @@ pub(super) fn resolve_oauth(
         scopes: into_values(file.scopes).unwrap_or_default(),
         redirect_port: into_value(file.redirect_port).map(NonZeroU16::get),
     })
+}
+
+/// True for an `https` URL, or an `http` URL on this machine, without query and fragment.
+fn is_issuer(text: &str) -> bool {
+    let plain = |url: &Url| url.query().is_none() && url.fragment().is_none();
+    Url::parse(text).is_ok_and(|url| plain(&url) && BrowserUrl::try_from(url).is_ok())
 }
 
 #[cfg(test)]
@@ -119,6 +140,14 @@ mod tests {
             bad_server(
                 &login(&format!("redirect_port: {port}")),
                 &format!("`{port}` is not a port in oauth"),
+            );
+        }
+        good_server(&login("issuer: 'https://login.example.com/tenant'"));
+        good_server(&login("issuer: 'http://127.0.0.1:8080'"));
+        for issuer in ["login.example.com", "http://example.com", "https://example.com/?a=b", "file:///x"] {
+            bad_server(
+                &login(&format!("issuer: '{issuer}'")),
+                &format!("`{issuer}` is not the URL of an issuer in MCP server `a`"),
             );
         }
         bad_server(&login("grant: password"), "`password` is not a grant in oauth");

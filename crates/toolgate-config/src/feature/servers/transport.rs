@@ -88,6 +88,7 @@ fn resolve_stdio(
             ("headers", file.headers.as_ref().map(|at| at.key_span)),
             ("oauth", file.oauth.as_ref().map(|at| at.key_span)),
             ("tls", file.tls.as_ref().map(|at| at.key_span)),
+            ("allow_networks", file.allow_networks.as_ref().map(|at| at.key_span)),
             ("sse_read_timeout", file.sse_read_timeout.as_ref().map(|at| at.key_span)),
             ("terminate_on_close", file.terminate_on_close.as_ref().map(|at| at.key_span)),
         ],
@@ -200,6 +201,7 @@ fn resolve_remote(
         tls,
         sse_read_timeout: file.sse_read_timeout.take().map_or(HumanDuration::from_secs(300), |at| at.value),
         oauth,
+        allow_networks: into_values(file.allow_networks.take()),
         terminate_on_close: file.terminate_on_close.take().is_none_or(|at| at.value),
     })
 }

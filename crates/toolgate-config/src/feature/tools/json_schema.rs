@@ -1,21 +1,16 @@
 //! Checks that a map is a valid JSON Schema.
 //!
-//! Invariant: references are never fetched, and matching a pattern takes bounded time. The depth of a schema is
-//! limited by the parsers.
+//! Invariant: references are never fetched, and a schema that takes too long to validate with is rejected, by the same
+//! rules as those of servers. The depth of a schema is limited by the parsers.
 
-use jsonschema::PatternOptions;
 use serde_json::Value as Json;
+use toolgate_policy::{SchemaError, SchemaFault, SchemaValidator};
 
 use crate::context::Context;
 use crate::keys::{closest_match, join_quoted};
 use crate::node::{Node, Value};
 use crate::problem::Problem;
 use crate::source::Span;
-
-/// Limit of backtracking: patterns with look-around may otherwise take exponential time.
-const BACKTRACK_LIMIT: usize = 100_000;
-/// Maximum size of a compiled pattern: `(a{1000}){1000}` is short but compiles to a large program.
-const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
 
@@ -47,10 +42,8 @@ pub(crate) fn check(node: &Node, arguments: bool, cx: &mut Context<'_>) {
             _ => report_invalid(span_at_pointer(node, pointer), &error.to_string(), cx),
         }
     }
-    // Compiling finds invalid references and patterns. It takes time, so it is skipped if the schema contains
-    // neither.
-    if good && [r#""$"#, r#""pattern"#].iter().any(|word| text.get().contains(word)) {
-        check_compiles(node, &json, cx);
+    if good {
+        check_compiles(node, &json, text.get(), cx);
     }
     let kind = json.get("type");
     if good && arguments && kind.is_some_and(|kind| kind != "object") {
@@ -61,18 +54,34 @@ pub(crate) fn check(node: &Node, arguments: bool, cx: &mut Context<'_>) {
     }
 }
 
-fn check_compiles(node: &Node, json: &Json, cx: &mut Context<'_>) {
-    let patterns =
-        PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT).size_limit(MAX_PATTERN_BYTES);
-    let Err(error) = jsonschema::options().with_pattern_options(patterns).build(json) else { return };
-    let message = error.to_string();
-    match find_reference(node, &message) {
-        Some(found) => {
-            let text = found.as_text().unwrap_or_default();
-            let message = format!("`{text}` cannot be resolved in the JSON Schema{}", cx.location_suffix());
-            cx.error(found.span, message, "define it under `$defs`; schemas are never fetched");
+/// Reports invalid references and patterns, and schemas that take too long to validate with.
+fn check_compiles(node: &Node, json: &Json, text: &str, cx: &mut Context<'_>) {
+    // Compiling takes time, so it is skipped if the schema contains neither references nor patterns.
+    let compile = [r#""$"#, r#""pattern"#].iter().any(|word| text.contains(word));
+    let error = if compile {
+        SchemaValidator::new(json).map(drop)
+    } else {
+        toolgate_policy::schema::check(json).map_err(SchemaError::from)
+    };
+    let suffix = cx.location_suffix();
+    match error {
+        Ok(()) => {}
+        Err(SchemaError::Unsafe(SchemaFault::Elsewhere(reference) | SchemaFault::Missing(reference))) => {
+            let span = find_text(node, &reference).map_or(node.span, |found| found.span);
+            let message = format!("`{reference}` cannot be resolved in the JSON Schema{suffix}");
+            cx.error(span, message, "define it under `$defs`; schemas are never fetched");
         }
-        None => report_invalid(span_at_pointer(node, error.instance_path().as_str()), &message, cx),
+        Err(SchemaError::Unsafe(fault)) => {
+            let span = match &fault {
+                SchemaFault::Pattern(text)
+                | SchemaFault::Embedded(text)
+                | SchemaFault::Endless(text)
+                | SchemaFault::Ambiguous(text) => find_text(node, text).map_or(node.span, |found| found.span),
+                _ => node.span,
+            };
+            cx.push(Problem::error(span, format!("unsafe JSON Schema{suffix}: {fault}")));
+        }
+        Err(SchemaError::Invalid(message)) => report_invalid(node.span, &message, cx),
     }
 }
 
@@ -80,15 +89,14 @@ fn report_invalid(span: Span, message: &str, cx: &mut Context<'_>) {
     cx.push(Problem::error(span, format!("not a valid JSON Schema{}: {message}", cx.location_suffix())));
 }
 
-/// Finds the `$ref` that a message refers to.
-fn find_reference<'n>(node: &'n Node, message: &str) -> Option<&'n Node> {
+/// Finds the first string that begins with a text.
+fn find_text<'n>(node: &'n Node, text: &str) -> Option<&'n Node> {
     match &node.value {
-        Value::Scalar(_) => None,
-        Value::List(items) => items.iter().find_map(|item| find_reference(item, message)),
+        Value::Scalar(_) => node.as_text().is_some_and(|found| found.starts_with(text)).then_some(node),
+        Value::List(items) => items.iter().find_map(|item| find_text(item, text)),
         Value::Map(entries) => entries.iter().find_map(|entry| {
-            let text = entry.node.as_text().filter(|_| entry.key == "$ref");
-            let spoken_of = |text: &str| message.contains(&format!("'{}'", text.trim_start_matches('#')));
-            if text.is_some_and(spoken_of) { Some(&entry.node) } else { find_reference(&entry.node, message) }
+            // The keys of `patternProperties` are patterns.
+            if entry.key == text { Some(&entry.node) } else { find_text(&entry.node, text) }
         }),
     }
 }
@@ -146,9 +154,8 @@ mod tests {
         good(r#"{"type": "object", "properties": {"a": {"type": ["string", "null"], "pattern": "^a+$"}}}"#);
         good(r##"{"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}}"##);
         good(r##"{"properties": {"a": {"$ref": "#"}}}"##);
-        good(r#"{"$ref": "a.json", "$defs": {"a": {"$id": "a.json", "type": "object"}}}"#);
         good(r#"{"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"a": ["b"]}}"#);
-        good(r#"{"properties": {"a": {"pattern": "^(?=x)(a+)+$"}}}"#);
+        good(r#"{"properties": {"a": {"pattern": "^(a+)+$"}}}"#);
     }
 
     #[test]
@@ -177,11 +184,41 @@ mod tests {
 
     #[test]
     fn rejects_invalid_patterns() {
-        bad(
-            r#"{"properties": {"a": {"pattern": "("}}}"#,
-            r#""(" | not a valid JSON Schema: "(" is not a "regex""#,
-        );
-        let large = problems(r#"{"patternProperties": {"((a{1000}){1000}){1000}": {}}}"#);
-        assert!(large[0].contains("is not a \"regex\""), "{large:?}");
+        for pattern in ["(", "^(?=x)(a+)+$", "((a{1000}){1000}){1000}"] {
+            let fault = format!(
+                "its schema contains the pattern `{pattern}`, which is invalid or cannot be matched in linear time"
+            );
+            bad(
+                &format!(r#"{{"properties": {{"a": {{"pattern": "{pattern}"}}}}}}"#),
+                &format!(r#""{pattern}" | unsafe JSON Schema: {fault}"#),
+            );
+            bad(
+                &format!(r#"{{"patternProperties": {{"{pattern}": {{}}}}}}"#),
+                &format!(r#"{{}} | unsafe JSON Schema: {fault}"#),
+            );
+        }
+    }
+
+    #[test]
+    fn rejects_schemas_that_take_too_long() {
+        let levels = |levels: usize| {
+            let level = |n: usize| {
+                format!(
+                    r##""a{n}": {{"allOf": [{{"$ref": "#/$defs/a{0}"}}, {{"$ref": "#/$defs/a{0}"}}]}}"##,
+                    n + 1
+                )
+            };
+            let defs: Vec<_> = (0..levels).map(level).collect();
+            format!(r##"{{"$ref": "#/$defs/a0", "$defs": {{{}, "a{levels}": {{}}}}}}"##, defs.join(", "))
+        };
+        good(&levels(8));
+        let found = problems(&levels(30));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].ends_with("grows past 10000 parts when its references are followed"), "{found:?}");
+        let mut nested = "{}".to_owned();
+        for _ in 0..30 {
+            nested = format!(r#"{{"anyOf": [{nested}], "unevaluatedProperties": false}}"#);
+        }
+        assert!(problems(&nested)[0].contains("grows past 10000 parts"));
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn resolve_script(
             }
         }
     }
-    let entrypoint = entrypoint.map_or_else(|| "run".to_owned(), |at| at.value);
+    let entrypoint = entrypoint.map_or_else(|| ScriptSpec::DEFAULT_ENTRYPOINT.to_owned(), |at| at.value);
     let (written, span) = match path {
         Some(path) => (path.value, path.span),
         None => (format!("{}.py", name.value), name.span),

@@ -9,10 +9,12 @@ use serde::Deserialize;
 use url::Url;
 
 use super::challenge::Challenge;
-use super::fetch::{FetchError, Fetcher};
+use super::fetch::{self, FetchError, Fetcher};
 
 /// Authorization servers of one resource that are tried.
 const MAX_SERVERS: usize = 8;
+/// Characters of a list of servers in a message.
+const MAX_SHOWN_CHARS: usize = 300;
 const RESOURCE_METADATA: &str = "oauth-protected-resource";
 const OAUTH_METADATA: &str = "oauth-authorization-server";
 const OPENID_METADATA: &str = "openid-configuration";
@@ -32,6 +34,8 @@ pub(super) enum DiscoveryError {
     NoIssuer { url: String, expected: String },
     #[error("the authorization server metadata at `{url}` is for `{issuer}`, not for `{expected}`")]
     WrongIssuer { url: String, issuer: String, expected: String },
+    #[error("the server uses the authorization server `{found}`, but `oauth.issuer` is `{pinned}`")]
+    OtherIssuer { found: String, pinned: String },
 }
 
 /// Protected resource metadata.
@@ -76,13 +80,14 @@ pub(super) struct DiscoveredServer {
     pub(super) scopes: Vec<String>,
 }
 
-/// Finds the authorization server of an MCP server.
+/// Finds the authorization server of an MCP server. If the configuration names an issuer, no other one is used.
 pub(super) async fn discover(
     fetcher: &Fetcher,
     server: &Url,
+    pinned: Option<&str>,
     challenge: Option<&str>,
 ) -> Result<DiscoveredServer, DiscoveryError> {
-    let discovery = Discovery { fetcher, server };
+    let discovery = Discovery { fetcher, server, pinned };
     let mut challenge = challenge.map(Challenge::parse);
     let mut resource = discovery.hinted_resource(challenge.as_ref()).await?;
     if resource.is_none() {
@@ -101,6 +106,13 @@ pub(super) async fn discover(
         Some(metadata) => Some(metadata),
         None => discovery.same_server().await?,
     };
+    if let Some(pinned) = pinned {
+        let found = published.as_ref().and_then(|metadata| metadata.issuer.clone());
+        let found = found.unwrap_or_else(|| server.origin().ascii_serialization());
+        if !is_same_issuer(&found, pinned) {
+            return Err(DiscoveryError::OtherIssuer { found, pinned: pinned.to_owned() });
+        }
+    }
     let mut scopes = challenge.map(|challenge| challenge.scopes).unwrap_or_default();
     let mut indicator = server.to_string();
     if let Some((_, resource)) = resource {
@@ -121,6 +133,8 @@ pub(super) async fn discover(
 struct Discovery<'a> {
     fetcher: &'a Fetcher,
     server: &'a Url,
+    /// Issuer that the configuration names.
+    pinned: Option<&'a str>,
 }
 
 impl Discovery<'_> {
@@ -134,7 +148,7 @@ impl Discovery<'_> {
         // A URL that must not be fetched is no reason to fail: the metadata may be at its well-known URL.
         let Some(url) = hints.find(|url| self.fetcher.check(url).is_ok()) else { return Ok(None) };
         let Some(metadata) = self.fetcher.get::<ResourceMetadata>(&url).await? else { return Ok(None) };
-        self.check_resource(&url, &metadata)?;
+        check_resource(self.server, &url, &metadata)?;
         Ok(Some((url, metadata)))
     }
 
@@ -150,28 +164,13 @@ impl Discovery<'_> {
         for path in paths {
             let url = with_path(self.server, &path);
             let Some(metadata) = self.fetcher.get::<ResourceMetadata>(&url).await? else { continue };
-            match self.check_resource(&url, &metadata) {
+            match check_resource(self.server, &url, &metadata) {
                 Ok(()) => return Ok(Some((url, metadata))),
                 // Nothing pointed here, so this may be any document.
                 Err(error) => tracing::debug!(%error, "not the metadata of this resource"),
             }
         }
         Ok(None)
-    }
-
-    /// Checks that resource metadata is for this server, or for a path above it.
-    fn check_resource(&self, url: &Url, metadata: &ResourceMetadata) -> Result<(), DiscoveryError> {
-        let Some(resource) = &metadata.resource else {
-            return Err(DiscoveryError::NoResource(url.to_string()));
-        };
-        if Url::parse(resource).is_ok_and(|resource| covers(&resource, self.server)) {
-            return Ok(());
-        }
-        Err(DiscoveryError::WrongResource {
-            url: url.to_string(),
-            resource: resource.clone(),
-            server: self.server.to_string(),
-        })
     }
 
     /// Gets the metadata of the first usable authorization server that the resource names; `None` if it names none.
@@ -186,6 +185,15 @@ impl Discovery<'_> {
         names.truncate(MAX_SERVERS);
         if names.is_empty() {
             return Ok(None);
+        }
+        if let Some(pinned) = self.pinned {
+            let issuer = |name: &str| Some(without_well_known(&url.join(name).ok()?).to_string());
+            let is_pinned = |name: &&str| issuer(name).is_some_and(|issuer| is_same_issuer(&issuer, pinned));
+            if !names.iter().any(is_pinned) {
+                let found = names.join("`, `").chars().take(MAX_SHOWN_CHARS).collect();
+                return Err(DiscoveryError::OtherIssuer { found, pinned: pinned.to_owned() });
+            }
+            names.retain(is_pinned);
         }
         let mut refused = None;
         for name in &names {
@@ -237,6 +245,59 @@ impl Discovery<'_> {
     }
 }
 
+/// Checks that resource metadata is for this server, or for a path above it.
+fn check_resource(server: &Url, url: &Url, metadata: &ResourceMetadata) -> Result<(), DiscoveryError> {
+    let Some(resource) = &metadata.resource else {
+        return Err(DiscoveryError::NoResource(url.to_string()));
+    };
+    if Url::parse(resource).is_ok_and(|resource| covers(&resource, server)) {
+        return Ok(());
+    }
+    Err(DiscoveryError::WrongResource {
+        url: url.to_string(),
+        resource: resource.clone(),
+        server: server.to_string(),
+    })
+}
+
+/// Reads arbitrary bytes as a challenge and as both kinds of metadata, for the fuzz target.
+///
+/// # Panics
+/// If a document counts for another resource or issuer, or a URL is allowed that must not be fetched.
+pub(crate) fn fuzz_discovery(bytes: &[u8]) {
+    let server = Url::parse("https://mcp.example.com/tools/mcp").expect("a valid URL");
+    let mut urls = Vec::new();
+    if let Ok(header) = std::str::from_utf8(bytes) {
+        let challenge = Challenge::parse(header);
+        urls.extend(challenge.resource_metadata.iter().filter_map(|hint| server.join(hint.trim()).ok()));
+    }
+    if let Ok(metadata) = fetch::parse::<ResourceMetadata>(&server, bytes) {
+        if check_resource(&server, &server, &metadata).is_ok() {
+            let resource = metadata.resource.as_deref().and_then(|resource| Url::parse(resource).ok());
+            assert_eq!(resource.map(|resource| resource.origin()), Some(server.origin()));
+        }
+        let names = metadata.authorization_server.iter().chain(&metadata.authorization_servers);
+        for issuer in names.filter_map(|name| server.join(name.trim()).ok()) {
+            let issuer = without_well_known(&issuer);
+            let well_known = metadata_urls(&issuer);
+            assert!(
+                well_known.iter().all(|url| url.scheme() == issuer.scheme() && url.host() == issuer.host())
+            );
+            urls.extend(well_known);
+        }
+    }
+    if let Ok(metadata) = fetch::parse::<ServerMetadata>(&server, bytes) {
+        if check_issuer(&server, &metadata, "https://id.example.com/").is_ok() {
+            let issuer = metadata.issuer.as_deref().unwrap_or_default();
+            assert_eq!(issuer.trim_end_matches('/'), "https://id.example.com");
+        }
+        let endpoints = [metadata.authorization_endpoint, metadata.registration_endpoint];
+        let endpoints = endpoints.into_iter().flatten().chain([metadata.token_endpoint]);
+        urls.extend(endpoints.filter_map(|url| Url::parse(&url).ok()));
+    }
+    urls.iter().for_each(|url| fetch::fuzz_url(&server, url));
+}
+
 /// Well-known URLs of an issuer's metadata: RFC 8414, then OpenID Connect with the path inserted and appended.
 fn metadata_urls(issuer: &Url) -> Vec<Url> {
     let path = issuer.path().trim_matches('/');
@@ -267,15 +328,19 @@ fn check_issuer(url: &Url, metadata: &ServerMetadata, expected: &str) -> Result<
     let Some(issuer) = metadata.issuer.clone() else {
         return Err(DiscoveryError::NoIssuer { url, expected });
     };
-    // Only a trailing slash of an empty path makes no difference.
+    if is_same_issuer(&issuer, &expected) {
+        return Ok(());
+    }
+    Err(DiscoveryError::WrongIssuer { url, issuer, expected })
+}
+
+/// Compares two issuers. Only a trailing slash of an empty path makes no difference.
+fn is_same_issuer(one: &str, other: &str) -> bool {
     let normalized = |issuer: &str| match Url::parse(issuer) {
         Ok(parsed) if is_root(&parsed) => issuer.trim_end_matches('/').to_owned(),
         _ => issuer.to_owned(),
     };
-    if normalized(&issuer) == normalized(&expected) {
-        return Ok(());
-    }
-    Err(DiscoveryError::WrongIssuer { url, issuer, expected })
+    normalized(one) == normalized(other)
 }
 
 /// True if a resource is the server or a path above it. Queries may differ.

@@ -5,22 +5,23 @@
 //! and proxies are not used, responses are limited, and JSON is scanned before it is parsed.
 
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::network::non_public_network;
 use oauth2::{AsyncHttpClient, HttpRequest, HttpResponse};
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use reqwest::{Method, Request, Response, StatusCode, redirect};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use toolgate_types::browser_url::is_loopback;
 use toolgate_types::server::UpstreamTls;
-use url::{Host, Url};
+use url::Url;
 
 use super::challenge::Challenge;
+use crate::network::{AddressPolicy, BlockedAddress, literal_address};
 use crate::revision::Revision;
 use crate::scan::{ScanError, ScanLimits, scan};
 use crate::transport::{OpenError, redacted_url, tls};
@@ -47,7 +48,7 @@ pub(super) enum FetchError {
     Scheme(String),
     #[error("`{0}` must be https; plain http is accepted on this machine only")]
     PlainHttp(String),
-    #[error("`{url}` is on {network}, and the MCP server is not")]
+    #[error("`{url}` is on {network}, which is not allowed for the login to this server")]
     Address { url: String, network: &'static str },
     #[error("the request to `{url}` failed")]
     Request { url: String, source: reqwest::Error },
@@ -65,22 +66,18 @@ pub(super) enum FetchError {
 
 /// Allows or refuses the URLs of the login to one server.
 ///
-/// Public addresses are allowed. Addresses on this machine or in a private network are allowed only if the server
-/// itself is there; link-local addresses (cloud metadata services) and other special ones never.
+/// The host of the server may be where the server may be. Other hosts may be on this machine or in a private network only
+/// if the server itself is there; link-local addresses (cloud metadata services) and other special ones never.
 #[derive(Debug, Clone)]
 struct UrlPolicy {
     server: Url,
-    allows_loopback: bool,
-    allows_private: bool,
+    own: AddressPolicy,
+    others: AddressPolicy,
 }
 
 impl UrlPolicy {
-    async fn new(server: &Url) -> Self {
-        let allows_private = match literal_address(server) {
-            Some(address) => is_private(address),
-            None => resolves_to_private(server).await,
-        };
-        Self { server: server.clone(), allows_loopback: is_loopback(server), allows_private }
+    async fn new(server: &Url, own: &AddressPolicy) -> Self {
+        Self { server: server.clone(), own: own.clone(), others: own.for_named_urls(server).await }
     }
 
     fn check(&self, url: &Url) -> Result<(), FetchError> {
@@ -92,48 +89,40 @@ impl UrlPolicy {
         if url.scheme() == "http" && !is_own_origin && !is_loopback(url) {
             return Err(FetchError::PlainHttp(redacted_url(url)));
         }
-        let address = |network| FetchError::Address { url: redacted_url(url), network };
-        match literal_address(url) {
-            Some(_) if is_own_origin => Ok(()),
-            Some(ip) => self.check_address(ip).map_err(address),
-            // Other names are checked once they are resolved.
-            None if is_loopback(url) && !self.allows_loopback => Err(address("this machine")),
-            None => Ok(()),
-        }
+        let host = url.host_str().unwrap_or_default();
+        let policy = self.policy_of(host);
+        // `localhost` needs no DNS, so it is refused here, with a better message. Names are checked when resolved.
+        let checked = match literal_address(url) {
+            None if is_loopback(url) => policy.check(host, Ipv4Addr::LOCALHOST.into()),
+            _ => policy.check_literal(url),
+        };
+        checked.map_err(|blocked| FetchError::Address { url: redacted_url(url), network: blocked.network })
     }
 
-    /// Returns the network of an address that is not allowed.
-    fn check_address(&self, address: IpAddr) -> Result<(), &'static str> {
-        let Some(network) = non_public_network(address) else { return Ok(()) };
-        let is_allowed = self.allows_loopback && address.to_canonical().is_loopback()
-            || self.allows_private && is_private(address);
-        if is_allowed { Ok(()) } else { Err(network) }
+    fn policy_of(&self, host: &str) -> &AddressPolicy {
+        if self.server.host_str() == Some(host) { &self.own } else { &self.others }
+    }
+}
+
+/// Checks a URL of the login to a public server, for the fuzz target.
+///
+/// # Panics
+/// If a URL is allowed that is not public.
+pub(super) fn fuzz_url(server: &Url, url: &Url) {
+    let public = AddressPolicy::listed(&[]);
+    let policy = UrlPolicy { server: server.clone(), own: public.clone(), others: public };
+    if policy.check(url).is_ok() {
+        assert_eq!(url.scheme(), "https", "{url}");
+        let network = literal_address(url).and_then(crate::network::non_public_network);
+        assert!(network.is_none() && !is_loopback(url), "{url} is on {network:?}");
     }
 }
 
 /// Resolves names to the addresses that the policy allows, so that the check and the connection use the same ones.
 impl Resolve for UrlPolicy {
     fn resolve(&self, name: Name) -> Resolving {
-        let policy = self.clone();
-        Box::pin(async move {
-            let mut refused = None;
-            let resolved = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let allowed: Vec<SocketAddr> = resolved
-                .filter(|address| match policy.check_address(address.ip()) {
-                    Ok(()) => true,
-                    Err(network) => {
-                        refused = Some(network);
-                        false
-                    }
-                })
-                .collect();
-            match refused {
-                Some(network) if allowed.is_empty() => {
-                    Err(format!("`{}` is on {network}, and the MCP server is not", name.as_str()).into())
-                }
-                _ => Ok(Box::new(allowed.into_iter()) as Addrs),
-            }
-        })
+        let policy = self.policy_of(name.as_str()).clone();
+        Resolve::resolve(&policy, name)
     }
 }
 
@@ -144,8 +133,12 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
-    pub(super) async fn new(server: &Url, tls: &UpstreamTls) -> Result<Self, FetchError> {
-        let policy = UrlPolicy::new(server).await;
+    pub(super) async fn new(
+        server: &Url,
+        tls: &UpstreamTls,
+        addresses: &AddressPolicy,
+    ) -> Result<Self, FetchError> {
+        let policy = UrlPolicy::new(server, addresses).await;
         let tls = rustls::ClientConfig::clone(&*tls::load(tls).map_err(FetchError::Tls)?);
         let client = reqwest::Client::builder()
             .user_agent(USER_AGENT)
@@ -226,7 +219,10 @@ impl Fetcher {
         let url = redacted_url(request.url());
         self.policy.check(request.url())?;
         let response = self.client.execute(request).await;
-        response.map_err(|error| FetchError::Request { url, source: error.without_url() })
+        response.map_err(|error| match BlockedAddress::find(&error) {
+            Some(blocked) => FetchError::Address { url, network: blocked.network },
+            None => FetchError::Request { url, source: error.without_url() },
+        })
     }
 }
 
@@ -292,7 +288,7 @@ async fn read(mut response: Response) -> Result<Vec<u8>, FetchError> {
     }
 }
 
-fn parse<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, FetchError> {
+pub(super) fn parse<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, FetchError> {
     let url = || redacted_url(url);
     scan(body, RESPONSE_LIMITS).map_err(|source| FetchError::Scan { url: url(), source })?;
     serde_json::from_slice(body).map_err(|source| FetchError::Json { url: url(), source })
@@ -309,36 +305,6 @@ fn error_details(url: &Url, body: &[u8]) -> String {
     let description = error_description.map(|text| format!(": {text}")).unwrap_or_default();
     let details = format!(": {error}{description}");
     details.chars().filter(|c| !c.is_control()).take(MAX_SHOWN_CHARS).collect()
-}
-
-fn literal_address(url: &Url) -> Option<IpAddr> {
-    match url.host()? {
-        Host::Ipv4(address) => Some(address.into()),
-        Host::Ipv6(address) => Some(address.into()),
-        Host::Domain(_) => None,
-    }
-}
-
-/// True if a URL names this machine.
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => {
-            let name = name.trim_end_matches('.');
-            name == "localhost" || name.ends_with(".localhost")
-        }
-        _ => literal_address(url).is_some_and(|address| address.to_canonical().is_loopback()),
-    }
-}
-
-/// True if an address is in a private network, including overlay networks that use carrier-grade NAT addresses.
-fn is_private(address: IpAddr) -> bool {
-    matches!(non_public_network(address), Some("a private network" | "a carrier-grade NAT network"))
-}
-
-async fn resolves_to_private(server: &Url) -> bool {
-    let Some(host) = server.host_str() else { return false };
-    let resolved = tokio::net::lookup_host((host, 0)).await;
-    resolved.is_ok_and(|mut addresses| addresses.any(|address| is_private(address.ip())))
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use oauth2::{
     PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RefreshToken, RequestTokenError, Scope,
     TokenResponse as _, TokenUrl,
 };
+use toolgate_types::BrowserUrl;
+use toolgate_types::browser_url::BrowserUrlError;
 use toolgate_types::oauth::OauthConfig;
 use toolgate_types::server::UpstreamTls;
 use url::Url;
@@ -23,6 +25,7 @@ use super::discovery::{self, DiscoveredServer, DiscoveryError};
 use super::fetch::Fetcher;
 use super::registration;
 use super::token_file::{OAuthClient, TokenSet, now};
+use crate::network::AddressPolicy;
 
 /// Scope that requests refresh tokens, where the server supports it.
 const OFFLINE_SCOPE: &str = "offline_access";
@@ -40,6 +43,20 @@ enum FlowError {
     NoCodes,
     #[error("the authorization server does not support PKCE with S256")]
     NoPkce,
+    #[error(
+        "the metadata of the authorization server does not list PKCE with S256; if you trust `{0}`, set \
+         `oauth.issuer` to it"
+    )]
+    UnknownPkce(String),
+    #[error(
+        "`client_secret` is not sent to `{url}`, because that is not on the host and port of the server; if you \
+         trust it, set `oauth.issuer` to `{issuer}`"
+    )]
+    OtherOrigin { url: String, issuer: String },
+    #[error("invalid URL of the token endpoint")]
+    TokenUrl(#[from] url::ParseError),
+    #[error(transparent)]
+    BrowserUrl(#[from] BrowserUrlError),
     #[error("the authorization server does not support {wanted}; it supports {supported}")]
     NoAuthMethod { wanted: &'static str, supported: String },
     #[error("the authorization server has no issuer, which `private_key_jwt` needs")]
@@ -56,12 +73,26 @@ pub(super) struct LoginFlow {
     discovered: DiscoveredServer,
     /// Issuer of the authorization server.
     pub(super) issuer: String,
+    /// True if the configuration names this issuer.
+    is_pinned: bool,
+    /// Origin of the MCP server.
+    origin: url::Origin,
+}
+
+/// Server that a login is for.
+#[derive(Clone, Copy)]
+pub(super) struct LoginTarget<'a> {
+    pub(super) server: &'a Url,
+    pub(super) tls: &'a UpstreamTls,
+    pub(super) addresses: &'a AddressPolicy,
+    /// Issuer that the configuration names.
+    pub(super) issuer: Option<&'a str>,
 }
 
 /// Authorization request, until its response arrives.
 pub(super) struct AuthorizationRequest {
     /// URL to open in the browser.
-    pub(super) url: Url,
+    pub(super) url: BrowserUrl,
     pub(super) state: String,
     verifier: PkceCodeVerifier,
     scopes: Vec<String>,
@@ -75,16 +106,16 @@ pub(super) fn challenged_scopes(challenge: Option<&str>) -> Vec<String> {
 impl LoginFlow {
     /// Discovers the authorization server.
     pub(super) async fn discover(
-        server: &Url,
-        tls: &UpstreamTls,
+        target: LoginTarget<'_>,
         challenge: Option<&str>,
     ) -> Result<Self, LoginError> {
+        let LoginTarget { server, tls, addresses, issuer: pinned } = target;
         let discovery = async {
-            let fetcher = Fetcher::new(server, tls).await?;
-            let discovered = discovery::discover(&fetcher, server, challenge).await?;
+            let fetcher = Fetcher::new(server, tls, addresses).await?;
+            let discovered = discovery::discover(&fetcher, server, pinned, challenge).await?;
             let issuer = discovered.metadata.issuer.clone();
             let issuer = issuer.unwrap_or_else(|| server.origin().ascii_serialization());
-            Ok(Self { fetcher, discovered, issuer })
+            Ok(Self { fetcher, discovered, issuer, is_pinned: pinned.is_some(), origin: server.origin() })
         };
         discovery.await.map_err(|error: DiscoveryError| LoginError::Discovery(error.into()))
     }
@@ -129,7 +160,10 @@ impl LoginFlow {
         let document = options.client_metadata_url.as_ref();
         if let Some(id) = &options.client_id {
             let secret = options.client_secret.as_ref().map(|secret| secret.expose().to_owned());
-            return Ok(OAuthClient { id: id.expose().to_owned(), secret, redirect_uri, registered: false });
+            let client = OAuthClient { id: id.expose().to_owned(), secret, redirect_uri, registered: false };
+            // Before a person logs in for nothing.
+            self.check_secret(&client).map_err(|error| LoginError::Exchange(error.into()))?;
+            return Ok(client);
         }
         if let Some(document) = document.filter(|_| metadata.client_id_metadata_document_supported) {
             let id = document.expose().to_owned();
@@ -162,6 +196,7 @@ impl LoginFlow {
             let endpoint = self.discovered.metadata.authorization_endpoint.clone();
             let endpoint = AuthUrl::new(endpoint.ok_or(FlowError::NoAuthorizationEndpoint)?)?;
             // Not fetched, but opened: it must not be a `file:` URL, or one of another application.
+            BrowserUrl::try_from(endpoint.url().clone()).map_err(FlowError::BrowserUrl)?;
             self.fetcher.check(endpoint.url())?;
             let oauth_client = BasicClient::new(ClientId::new(client.id.clone()))
                 .set_auth_uri(endpoint)
@@ -173,24 +208,39 @@ impl LoginFlow {
                 .add_extra_param(RESOURCE, &self.discovered.resource)
                 .add_scopes(scopes.iter().cloned().map(Scope::new))
                 .url();
+            let url = BrowserUrl::try_from(url).map_err(FlowError::BrowserUrl)?;
             Ok(AuthorizationRequest { url, state: state.into_secret(), verifier, scopes })
         };
         build().map_err(LoginError::Discovery)
     }
 
-    /// Checks that the server supports authorization codes with PKCE. Lists that it does not publish are not checked.
+    /// Checks that the server supports authorization codes with PKCE. A server that publishes metadata has to list PKCE,
+    /// unless the operator chose its issuer: one that ignores PKCE accepts stolen codes.
     fn check_code_flow(&self) -> Result<(), FlowError> {
-        let metadata = &self.discovered.metadata;
-        let supports = |list: &Option<Vec<String>>, value: &str| {
-            list.as_ref().is_none_or(|list| list.iter().any(|entry| entry == value))
-        };
-        if !supports(&metadata.response_types_supported, "code") {
+        let DiscoveredServer { metadata, is_published, .. } = &self.discovered;
+        let lists = |list: &[String], value: &str| list.iter().any(|entry| entry == value);
+        if metadata.response_types_supported.as_ref().is_some_and(|list| !lists(list, "code")) {
             return Err(FlowError::NoCodes);
         }
-        if !supports(&metadata.code_challenge_methods_supported, "S256") {
-            return Err(FlowError::NoPkce);
+        match &metadata.code_challenge_methods_supported {
+            Some(list) if lists(list, "S256") => Ok(()),
+            Some(_) => Err(FlowError::NoPkce),
+            None if *is_published && !self.is_pinned => Err(FlowError::UnknownPkce(self.issuer.clone())),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Checks that a secret from the configuration may be sent. Any server can name any issuer, and its metadata any
+    /// token endpoint, so both must have the origin of the server unless the operator chose the issuer.
+    fn check_secret(&self, client: &OAuthClient) -> Result<(), FlowError> {
+        if self.is_pinned || client.secret.is_none() || client.registered {
+            return Ok(());
+        }
+        let is_elsewhere = |url: &&String| !Url::parse(url).is_ok_and(|url| url.origin() == self.origin);
+        match [&self.issuer, &self.discovered.metadata.token_endpoint].into_iter().find(is_elsewhere) {
+            Some(url) => Err(FlowError::OtherOrigin { url: url.clone(), issuer: self.issuer.clone() }),
+            None => Ok(()),
+        }
     }
 
     /// Exchanges the code for tokens, after checking the issuer.
@@ -348,11 +398,8 @@ impl LoginFlow {
         supported.iter().flatten().any(|supported| supported == method)
     }
 
-    fn token_client(
-        &self,
-        client: &OAuthClient,
-        auth_type: AuthType,
-    ) -> Result<TokenClient, url::ParseError> {
+    fn token_client(&self, client: &OAuthClient, auth_type: AuthType) -> Result<TokenClient, FlowError> {
+        self.check_secret(client)?;
         let endpoint = TokenUrl::new(self.discovered.metadata.token_endpoint.clone())?;
         let mut oauth_client = BasicClient::new(ClientId::new(client.id.clone()))
             .set_token_uri(endpoint)

@@ -106,8 +106,9 @@ fn get(back: &Url, target: &str) -> String {
 }
 
 fn browser_login(follow_redirect: impl Fn(String) + Send + Sync + Clone + 'static) -> Option<BrowserLogin> {
-    let open = move |_: &str, url: &str| -> futures_util::future::BoxFuture<'static, ()> {
-        let (follow_redirect, url) = (follow_redirect.clone(), url.to_owned());
+    let open = move |page: LoginPage| -> futures_util::future::BoxFuture<'static, ()> {
+        assert_eq!(page.other_host, None, "the server is its own authorization server");
+        let (follow_redirect, url) = (follow_redirect.clone(), page.url.to_string());
         std::thread::spawn(move || follow_redirect(url));
         Box::pin(std::future::ready(()))
     };

@@ -116,7 +116,9 @@ impl TokenFile {
     pub(super) async fn lock(&self) -> Option<fs_err::File> {
         let path = self.0.as_ref()?.with_extension("lock");
         make_private(path.parent()?).ok()?;
-        let file = fs_err::File::create(path).ok()?;
+        // Not truncated: a link in its place would truncate another file.
+        let mut options = fs_err::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).open(path).ok()?;
         for _ in 0..LOCK_ATTEMPTS {
             if file.try_lock().is_ok() {
                 return Some(file);

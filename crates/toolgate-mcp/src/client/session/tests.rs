@@ -366,3 +366,51 @@ async fn newest_revision_sends_client_info_with_every_request() {
     assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], Revision::NEWEST.name());
     assert_eq!(meta["io.modelcontextprotocol/clientInfo"]["name"], "toolgate");
 }
+
+/// Starts a session over pipes whose messages have at most 1 KiB. Responses hold 100 KiB; a call is answered together
+/// with the first list.
+fn large_responses() -> Session {
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _};
+    let (near, far) = tokio::io::duplex(1 << 10);
+    let (reader, writer) = tokio::io::split(near);
+    let limits = ScanLimits { size: 1 << 10, depth: 64 };
+    let mut link =
+        crate::transport::lines::open(reader, writer, toolgate_types::server::OutputEncoding::Utf8, limits);
+    link.tasks.spawn(async move {
+        let (reader, mut writer) = tokio::io::split(far);
+        let mut requests = tokio::io::BufReader::new(reader).lines();
+        let mut held = Vec::new();
+        while let Ok(Some(line)) = requests.next_line().await {
+            let request: Value = serde_json::from_str(&line).unwrap();
+            held.push(request["id"].clone());
+            if request["method"] == "tools/call" && request["params"]["now"] != true {
+                continue;
+            }
+            for id in held.drain(..) {
+                let result = json!({ "tools": [{ "name": "x".repeat(100 << 10) }] });
+                let response = json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string() + "\n";
+                if writer.write_all(response.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    Session::start(link, false, limits, Arc::new(RecordingHandler::default()))
+}
+
+#[tokio::test]
+async fn lists_may_be_larger_than_other_messages() {
+    let session = large_responses();
+    let tools = session.list_all("tools/list", "tools", TIMEOUT).await.unwrap();
+    assert_eq!(tools[0].parse::<Value>().unwrap()["name"].as_str().unwrap().len(), 100 << 10);
+    let (call, tools) = tokio::join!(
+        session.request("tools/call", Params::none(), TIMEOUT),
+        session.list_all("tools/list", "tools", TIMEOUT),
+    );
+    assert!(matches!(call, Err(RequestError::Link(LinkError::TooLarge(1024)))), "beside a list: {call:?}");
+    assert_eq!(tools.unwrap().len(), 1);
+    assert!(session.close_reason().is_none(), "the connection goes on");
+    let now = Params::none().with_raw("now", RawJson::from_value(&true));
+    let call = session.request("tools/call", now, TIMEOUT).await;
+    assert!(matches!(call, Err(RequestError::Link(LinkError::TooLarge(1024)))), "alone: {call:?}");
+}

@@ -5,6 +5,7 @@
 //! total time of a request here: the caller sends [`LinkCommand::Cancel`], which closes the stream. Invariant: one
 //! task per request; a request gets exactly one response or [`LinkEvent::Failed`].
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
 use super::{OpenError, RemoteOptions, with_jitter};
+use crate::client::list_size::is_list;
 use crate::link::{Link, LinkCommand, LinkError, LinkEvent, OutgoingRequest, QUEUE_CAPACITY};
 use crate::message::{Message, RequestId};
 use crate::revision::Revision;
@@ -36,10 +38,8 @@ pub(super) mod client;
 mod plain;
 
 use body::{EventStream, IdlePolicy, ResponseBody};
-use client::{EITHER, EVENTS, ErrorResponse, HttpClient, HttpResponse, content_type};
+use client::{EITHER, EVENTS, ErrorResponse, HttpClient, HttpResponse, RequestHeaders, content_type};
 
-/// Concurrent requests; further ones wait for a slot.
-const MAX_CONCURRENT: usize = 64;
 /// Attempts to resume a stream that delivers no events.
 const MAX_RESUMES: u32 = 5;
 /// Delay before an attempt if the server suggests none, and bounds on its suggestion.
@@ -81,7 +81,7 @@ pub fn open(options: RemoteOptions, limits: ScanLimits) -> Result<Link, OpenErro
     let (outbox, outgoing) = mpsc::channel(QUEUE_CAPACITY);
     let mut tasks = JoinSet::new();
     tasks.spawn(run_channel(Arc::clone(&channel), outgoing));
-    Ok(Link { outbox, inbox, channel: Some(channel), tasks })
+    Ok(Link { outbox, inbox, channel: Some(channel), lists: Arc::default(), tasks })
 }
 
 /// Place where responses arrive.
@@ -217,7 +217,7 @@ impl HttpChannel {
         inbox: mpsc::Sender<LinkEvent>,
     ) -> Self {
         let (handshake_done, listen_ready) = (watch::Sender::new(false), watch::Sender::new(false));
-        let (slots, waiting) = (Semaphore::new(MAX_CONCURRENT), AtomicUsize::new(0));
+        let (slots, waiting) = (Semaphore::new(client.max_concurrent()), AtomicUsize::new(0));
         Self {
             client,
             target,
@@ -308,18 +308,18 @@ impl HttpChannel {
         if &*request.method == "initialize" {
             self.negotiated().session = session_id(response.headers());
         }
-        let status = response.status();
+        let (status, is_list) = (response.status(), is_list(&request.method));
         match &*content_type(response.headers()) {
             EVENTS => {
                 // A change stream is silent until something changes.
                 let listens = &*request.method == "subscriptions/listen";
                 let idle_policy = if listens { IdlePolicy::Listening } else { IdlePolicy::Request };
-                let mut stream = self.stream(response, idle_policy);
+                let mut stream = self.stream(response, idle_policy, is_list);
                 let reply = loop {
                     match self.relay(&mut stream, request.id).await? {
                         RelayOutcome::Response(reply) => break reply,
                         RelayOutcome::EndedEarly(early) => {
-                            stream = Box::pin(self.resume(&stream, &early)).await?
+                            stream = Box::pin(self.resume(&stream, &early, is_list)).await?
                         }
                     }
                 };
@@ -330,7 +330,7 @@ impl HttpChannel {
             }
             "application/json" => {
                 let body = ResponseBody::new(&self.client, response, IdlePolicy::Request);
-                Ok(ChannelReply::Whole(body.whole(self.limits.size).await?))
+                Ok(ChannelReply::Whole(body.whole(self.limits.size, is_list).await?))
             }
             _ if status != StatusCode::OK => Err(request_failure(format!(
                 "the server accepted the request without a response (status {})",
@@ -366,7 +366,7 @@ impl HttpChannel {
         if waiting.before >= QUEUE_CAPACITY {
             return Err(LinkError::Io(format!(
                 "more than {} requests are waiting for the server",
-                MAX_CONCURRENT + QUEUE_CAPACITY
+                self.client.max_concurrent() + QUEUE_CAPACITY
             )));
         }
         Ok(self.slots.acquire().await.expect("the slots are never closed"))
@@ -381,17 +381,17 @@ impl HttpChannel {
     ) -> Result<ChannelReply, ChannelFailure> {
         let error = ErrorResponse::read(response).await;
         let code = error_code_for(&error.body, id, self.limits);
-        // No revision defines this code, but servers use it for unknown sessions.
-        let lost =
-            had_session && error.status == StatusCode::NOT_FOUND && code.is_none_or(|code| code == -32001);
-        if code.is_some() && !lost && !error.wants_login() {
+        if had_session && is_session_lost(error.status, code, &error.body) {
+            return Err(ChannelFailure::Session(LinkError::SessionLost { status: error.status.as_u16() }));
+        }
+        if code.is_some() && !error.wants_login() {
             return Ok(ChannelReply::Whole(error.body));
         }
-        Err(if lost { ChannelFailure::Session(error.into()) } else { ChannelFailure::Request(error.into()) })
+        Err(ChannelFailure::Request(error.into()))
     }
 
-    fn stream(&self, response: HttpResponse, idle_policy: IdlePolicy) -> EventStream {
-        EventStream::new(ResponseBody::new(&self.client, response, idle_policy), self.limits.size)
+    fn stream(&self, response: HttpResponse, idle_policy: IdlePolicy, is_list: bool) -> EventStream {
+        EventStream::new(ResponseBody::new(&self.client, response, idle_policy), self.limits.size, is_list)
     }
 
     /// Relays messages until the response. If messages were queued before it, the response is queued too, so that the
@@ -437,7 +437,12 @@ impl HttpChannel {
     }
 
     /// Resumes a stream after its last event, if the server sends event ids.
-    async fn resume(&self, ended: &EventStream, early: &str) -> Result<EventStream, ChannelFailure> {
+    async fn resume(
+        &self,
+        ended: &EventStream,
+        early: &str,
+        is_list: bool,
+    ) -> Result<EventStream, ChannelFailure> {
         let modern = self.negotiated().revision.is_some_and(|revision| !revision.has_handshake());
         let Some(id) = ended.resume_id().filter(|_| !modern) else {
             return Err(request_failure(early));
@@ -447,7 +452,7 @@ impl HttpChannel {
             sleep(delay).await;
             match self.get(Some(&id)).await {
                 Ok(response) => {
-                    let mut stream = self.stream(response, IdlePolicy::Request);
+                    let mut stream = self.stream(response, IdlePolicy::Request, is_list);
                     stream.continue_from(Some(id), ended);
                     return Ok(stream);
                 }
@@ -465,7 +470,7 @@ impl HttpChannel {
         let headers = || {
             let mut headers = self.headers(None);
             if let Some(id) = after {
-                headers.insert(LAST_EVENT_ID, id.clone());
+                headers.set(LAST_EVENT_ID, id.as_bytes());
             }
             headers
         };
@@ -478,6 +483,7 @@ impl HttpChannel {
                 status: response.status().as_u16(),
                 body: None,
                 challenge: None,
+                retry_after: None,
             });
         }
         Ok(response)
@@ -496,7 +502,7 @@ impl HttpChannel {
                 Ok(response) => {
                     failures = 0;
                     let since = Instant::now();
-                    let mut stream = self.stream(response, IdlePolicy::Listening);
+                    let mut stream = self.stream(response, IdlePolicy::Listening, false);
                     if let Some(before) = &before {
                         stream.continue_from(last_id, before);
                     }
@@ -510,10 +516,10 @@ impl HttpChannel {
                     delay = if short { (delay * 2).clamp(asked, MAX_RESUME_DELAY) } else { asked };
                     before = Some(stream);
                 }
-                Err(error @ LinkError::Status { status: 404, .. })
+                Err(LinkError::Status { status: status @ 404, .. })
                     if before.is_some() && self.negotiated().session.is_some() =>
                 {
-                    return Some(error);
+                    return Some(LinkError::SessionLost { status });
                 }
                 // The server may have dropped that event; start without an id.
                 Err(LinkError::Status { status: 400..=499, .. }) if last_id.is_some() => before = None,
@@ -538,8 +544,13 @@ impl HttpChannel {
         }
         // Errors are ignored here: the next request will fail and report them.
         let Ok(Ok(response)) = response else { return TaskOutcome::Untracked };
-        if response.status() == StatusCode::NOT_FOUND && had_session {
-            return TaskOutcome::Link(ErrorResponse::read(response).await.into());
+        if had_session && matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST) {
+            let ErrorResponse { status, body, .. } = ErrorResponse::read(response).await;
+            return if is_session_lost(status, None, &body) {
+                TaskOutcome::Link(LinkError::SessionLost { status: status.as_u16() })
+            } else {
+                TaskOutcome::Untracked
+            };
         }
         drain(response).await;
         TaskOutcome::Untracked
@@ -555,7 +566,7 @@ impl HttpChannel {
     }
 
     /// Builds the protocol headers. Headers of single requests belong here too.
-    fn headers(&self, request: Option<&OutgoingRequest>) -> HeaderMap {
+    fn headers<'a>(&'a self, request: Option<&'a OutgoingRequest>) -> RequestHeaders<'a> {
         let NegotiatedSession { mut session, mut revision } = self.negotiated().clone();
         match request.map(|request| &*request.method) {
             // Both are sent before anything is negotiated, and may be in flight together.
@@ -565,25 +576,25 @@ impl HttpChannel {
         }
         let mut headers = self.client.headers();
         if let Some(OutgoingRequest { trace, .. }) = request {
-            headers.insert(TRACEPARENT, header_value(trace.traceparent()));
-            headers.insert(CORRELATION_ID, header_value(trace.correlation_id()));
+            headers.set(TRACEPARENT, trace.traceparent().as_bytes());
+            headers.set(CORRELATION_ID, trace.correlation_id().as_bytes());
         }
         let newest = revision.is_some_and(|revision| !revision.has_handshake());
         if let Some(revision) = revision.filter(|revision| revision.has_header()) {
-            headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.name()));
+            headers.set(PROTOCOL_VERSION, revision.name().as_bytes());
         }
         if let Some(session) = session.filter(|_| !newest) {
-            headers.insert(SESSION_ID, session);
+            headers.set(SESSION_ID, session.as_bytes().to_vec());
         }
         if let Some(request) = request.filter(|_| newest) {
-            headers.insert(METHOD, header_value(&request.method));
+            headers.set(METHOD, header_value(&request.method));
             if let Some(name) = &request.name {
-                headers.insert(NAME, header_value(name));
+                headers.set(NAME, header_value(name));
             }
             for (name, value) in &request.mirror_headers {
                 // The name was validated when the tool was listed.
                 if let Ok(name) = HeaderName::try_from(name) {
-                    headers.insert(name, header_value(value));
+                    headers.set(name, header_value(value));
                 }
             }
         }
@@ -634,16 +645,28 @@ fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Encodes a header value: unchanged if unambiguous, otherwise in base64.
-fn header_value(text: &str) -> HeaderValue {
+fn header_value(text: &str) -> Cow<'_, [u8]> {
     let visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let mistakable = text.starts_with("=?base64?") && text.ends_with("?=");
-    let plain = visible && !mistakable && text.trim_matches(' ') == text;
-    let value = if plain {
-        HeaderValue::from_str(text)
+    if visible && !mistakable && text.trim_matches(' ') == text {
+        text.as_bytes().into()
     } else {
-        HeaderValue::try_from(format!("=?base64?{}?=", STANDARD.encode(text)))
-    };
-    value.expect("visible ASCII is a valid header value")
+        format!("=?base64?{}?=", STANDARD.encode(text)).into_bytes().into()
+    }
+}
+
+/// Returns true if an error status means that the server does not know the session. The protocol requires 404; some
+/// servers answer 400 and say so in the body. `code` is the code of a JSON-RPC error for the request: no revision
+/// defines the ones here, but servers use them for unknown sessions.
+fn is_session_lost(status: StatusCode, code: Option<i64>, body: &[u8]) -> bool {
+    match (status, code) {
+        (StatusCode::NOT_FOUND, None | Some(-32001)) => true,
+        (StatusCode::BAD_REQUEST, None) if body.is_empty() => true,
+        (StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND, None | Some(-32600 | -32001 | -32000)) => {
+            body.to_ascii_lowercase().windows(7).any(|word| word == b"session")
+        }
+        _ => false,
+    }
 }
 
 /// Returns the error code if the body is an error response to this request.

@@ -5,17 +5,19 @@
 //! cannot cause a deadlock.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures_util::TryFutureExt;
 use memchr::{memchr, memchr2};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use toolgate_types::server::OutputEncoding;
 
+use crate::client::list_size::{LargeList, MAX_LIST_BYTES, PendingLists, reserve_large_list};
 use crate::link::{Link, LinkCommand, LinkError, LinkEvent, OutgoingRequest, QUEUE_CAPACITY};
 use crate::scan::{ScanError, ScanLimits, scan};
 
@@ -37,17 +39,28 @@ pub fn open(
     let (incoming, inbox) = mpsc::channel(QUEUE_CAPACITY);
     let (failed, write_error) = oneshot::channel();
     let mut tasks = JoinSet::new();
+    let lists = Arc::<PendingLists>::default();
+    let pending_lists = lists.subscribe();
     tasks.spawn(async move {
         if let Err(error) = write(writer, outgoing).await {
             let _ = failed.send(error);
         }
     });
     tasks.spawn(async move {
-        let lines = LineReader { reader, buffer: Vec::new(), delivered: 0, scanned: 0, encoding, limits };
+        let lines = LineReader {
+            reader,
+            buffer: Vec::new(),
+            delivered: 0,
+            scanned: 0,
+            encoding,
+            limits,
+            pending_lists,
+            large: None,
+        };
         let reason = lines.run(&incoming, write_error).await;
         let _ = incoming.send(LinkEvent::Closed(reason)).await;
     });
-    Link::new(outbox, inbox, tasks)
+    Link { lists, ..Link::new(outbox, inbox, tasks) }
 }
 
 async fn write(
@@ -86,6 +99,10 @@ struct LineReader<R> {
     scanned: usize,
     encoding: OutputEncoding,
     limits: ScanLimits,
+    /// Number of list requests in progress.
+    pending_lists: watch::Receiver<usize>,
+    /// Held while a line over the limit is read.
+    large: Option<LargeList>,
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
@@ -100,6 +117,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         loop {
             let end = tokio::select! {
                 end = self.read(incoming) => end,
+                () = incoming.closed() => return LinkError::Closed,
                 Ok(error) = &mut write_error => {
                     let end = timeout(DRAIN_TIMEOUT, self.read_on(incoming)).await;
                     return end.unwrap_or_else(|_| LinkError::Io(format!("cannot write to the server: {error}")));
@@ -124,8 +142,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     async fn read(&mut self, incoming: &mpsc::Sender<LinkEvent>) -> Option<LinkError> {
         while let Some(at) = memchr(b'\n', &self.buffer[self.scanned..]).map(|at| self.scanned + at) {
             let Ok(room) = incoming.reserve().await else { return Some(LinkError::Closed) };
-            if at - self.delivered > self.limits.size + 1 {
-                return Some(LinkError::TooLarge(self.limits.size));
+            if at - self.delivered > self.max_line_bytes() + 1 {
+                return Some(LinkError::TooLarge(self.max_line_bytes()));
             }
             match self.take_line(at) {
                 Ok(Some(line)) => room.send(line),
@@ -137,16 +155,34 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         self.delivered = 0;
         self.scanned = self.buffer.len();
         // One byte more, for the CR of a line of exactly the maximum size.
-        if self.buffer.len() > self.limits.size + 1 {
-            return Some(LinkError::TooLarge(self.limits.size));
+        if self.buffer.len() > self.max_line_bytes() + 1 {
+            return Some(LinkError::TooLarge(self.max_line_bytes()));
+        }
+        if self.buffer.len() <= self.limits.size + 1 {
+            self.large = None;
+        } else if self.large.is_none() {
+            self.large = Some(reserve_large_list().await);
         }
         self.buffer.reserve(CHUNK);
         let mut chunk = (&mut self.reader).take(CHUNK as u64);
-        match chunk.read_buf(&mut self.buffer).await {
+        let read = tokio::select! {
+            read = chunk.read_buf(&mut self.buffer) => read,
+            // The request timed out: the rest of its response would be too large.
+            _ = self.pending_lists.wait_for(|count| *count == 0), if self.large.is_some() => {
+                return Some(LinkError::TooLarge(self.limits.size));
+            }
+        };
+        match read {
             Ok(0) => Some(LinkError::Closed),
             Ok(_) => None,
             Err(error) => Some(LinkError::Io(format!("cannot read the output of the server: {error}"))),
         }
+    }
+
+    /// Maximum size of a line: larger while a list is awaited.
+    fn max_line_bytes(&self) -> usize {
+        let awaits_list = *self.pending_lists.borrow() > 0;
+        if awaits_list { self.limits.size.max(MAX_LIST_BYTES) } else { self.limits.size }
     }
 
     /// Removes the line that ends at `at` from the buffer.
@@ -169,10 +205,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             OutputEncoding::Utf8 => line,
             OutputEncoding::Latin1 => line.iter().map(|&byte| char::from(byte)).collect::<String>().into(),
         };
-        if line.len() > self.limits.size {
-            return Err(LinkError::TooLarge(self.limits.size));
+        let size = self.max_line_bytes();
+        if line.len() > size {
+            return Err(LinkError::TooLarge(size));
         }
-        if is_message(&line, self.limits) {
+        if is_message(&line, ScanLimits { size, ..self.limits }) {
             return Ok(Some(LinkEvent::Message(line)));
         }
         Ok(Some(LinkEvent::Noise(Bytes::copy_from_slice(&line[..line.len().min(EXCERPT_BYTES)]))))

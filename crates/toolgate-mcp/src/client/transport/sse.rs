@@ -49,7 +49,7 @@ async fn open_stream(client: &Arc<HttpClient>, limits: ScanLimits) -> Result<(Ur
         return Err(LinkError::Io(format!("`{shown}` answers with `{kind}` instead of an event stream")));
     }
     let mut stream =
-        EventStream::new(ResponseBody::new(client, response, IdlePolicy::Listening), limits.size);
+        EventStream::new(ResponseBody::new(client, response, IdlePolicy::Listening), limits.size, false);
     loop {
         let Some(event) = stream.next().await? else { return Err(LinkError::Closed) };
         if event.kind.as_deref() == Some("endpoint") {

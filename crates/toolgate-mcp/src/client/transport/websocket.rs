@@ -31,8 +31,9 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use url::Url;
 
 use super::http::client::{excerpt, header_pairs};
-use super::{OpenError, RemoteOptions, redacted_url, redirect_error, root_cause, tls};
+use super::{OpenError, RemoteOptions, redacted_url, redirect_error, retry_after, root_cause, tls};
 use crate::link::{Link, LinkCommand, LinkError, LinkEvent, OutgoingRequest, QUEUE_CAPACITY};
+use crate::network::BlockedAddress;
 use crate::scan::ScanLimits;
 
 /// Ping interval.
@@ -159,11 +160,16 @@ async fn upgrade(
 async fn connect_stream(options: &RemoteOptions) -> Result<Box<dyn ByteStream>, OpenError> {
     let shown = redacted_url(&options.url);
     let failed = |error: std::io::Error| {
+        if let Some(blocked) = BlockedAddress::find(&error) {
+            return LinkError::Blocked { url: shown.clone(), blocked: blocked.clone() };
+        }
         let read_error = || LinkError::Io(format!("cannot connect to `{shown}`: {}", root_cause(&error)));
         tls::tls_error(&error, &shown).unwrap_or_else(read_error)
     };
-    let resolve = resolve(&options.url).await.map_err(failed)?;
-    let tcp = TcpStream::connect(&*resolve).await.map_err(failed)?;
+    let host = options.url.host().ok_or_else(|| failed(std::io::Error::other("the URL has no host")))?;
+    let port = options.url.port_or_known_default().unwrap_or(80);
+    let addresses = options.addresses.resolve(host, port).await.map_err(failed)?;
+    let tcp = TcpStream::connect(&*addresses).await.map_err(failed)?;
     tcp.set_nodelay(true).map_err(failed)?;
     if options.url.scheme() == "ws" {
         return Ok(Box::new(tcp));
@@ -173,11 +179,6 @@ async fn connect_stream(options: &RemoteOptions) -> Result<Box<dyn ByteStream>, 
     // Loaded for every connection, so that renewed certificates are used.
     let connector = TlsConnector::from(tls::load(&options.tls)?);
     Ok(Box::new(connector.connect(name, tcp).await.map_err(failed)?))
-}
-
-async fn resolve(url: &Url) -> std::io::Result<Vec<std::net::SocketAddr>> {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    Ok(tokio::net::lookup_host((host, url.port_or_known_default().unwrap_or(80))).await?.collect())
 }
 
 fn rejection(url: &Url, response: &Response) -> LinkError {
@@ -191,7 +192,8 @@ fn rejection(url: &Url, response: &Response) -> LinkError {
     let body =
         response.body().as_deref().filter(|_| readable).map(|body| excerpt(&body[..body.len().min(2 << 10)]));
     let challenge = text(WWW_AUTHENTICATE).map(str::to_owned);
-    LinkError::Status { status, body: body.filter(|body| !body.is_empty()), challenge }
+    let retry_after = retry_after(response.headers());
+    LinkError::Status { status, body: body.filter(|body| !body.is_empty()), challenge, retry_after }
 }
 
 async fn write(

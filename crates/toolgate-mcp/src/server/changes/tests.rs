@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::server::TraceSource;
 use crate::server::session::SessionData;
 
 /// Two resources change, some changes are lost, and the tools change.
@@ -46,7 +47,10 @@ async fn lost_changes_notify_all_subscriptions() {
     assert_eq!(found, expected);
     // Newest revision: on the requested stream.
     let filter = json!({ "notifications": { "resourceSubscriptions": ["a:1"], "toolsListChanged": false } });
-    let request = ListenRequest::read(RequestId::Number(1), Some(&RawJson::from_value(&filter)));
+    let trace = TraceSource::To(TraceContext::generate());
+    let params = Some(RawJson::from_value(&filter));
+    let request = IncomingRequest::new(RequestId::Number(1), "subscriptions/listen".into(), params, &trace);
+    let request = ListenRequest::read(request);
     let request = request.unwrap_or_else(|(_, error)| panic!("{error}"));
     let subscriptions =
         request.uris().iter().map(|uri| (uri.clone(), Box::new(()) as Subscription)).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::server::exchange::{ExchangeEvent, QuestionDelivery, RequestExchange, RunningRequest};
+use crate::server::exchange::{AnswerStep, ExchangeEvent, QuestionDelivery, RequestExchange, RunningRequest};
 use crate::server::incoming::SessionState;
 
 fn client(capabilities: Value) -> (Arc<ClientHandle>, mpsc::Receiver<ClientMessage>) {
@@ -11,7 +11,7 @@ fn client(capabilities: Value) -> (Arc<ClientHandle>, mpsc::Receiver<ClientMessa
     let client = ClientHandle {
         identity: 1,
         revision: Revision::V2025_11_25,
-        capabilities,
+        capabilities: Arc::new(capabilities),
         progress: None,
         log_level: None,
         out,
@@ -80,7 +80,8 @@ async fn requests_need_declared_capabilities() {
 async fn unanswered_question_is_cancelled_at_the_client() {
     let (client, messages) = client(json!({ "sampling": {} }));
     let data: Arc<crate::server::session::SessionData> = Arc::default();
-    let running = RunningRequest { answer: Box::pin(std::future::pending()), messages };
+    let running =
+        RunningRequest { answer: Box::pin(std::future::pending()), step: AnswerStep::None, messages };
     let delivery = QuestionDelivery::OnStream(SessionState::Connection(Arc::clone(&data)));
     let mut exchange =
         RequestExchange::running(RequestId::Number(7), Revision::V2025_11_25, delivery, running);

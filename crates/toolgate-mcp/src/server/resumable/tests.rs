@@ -7,7 +7,7 @@ use super::*;
 use crate::RawJson;
 use crate::message::RequestId;
 use crate::server::client::ClientMessage;
-use crate::server::exchange::{QuestionDelivery, RunningRequest};
+use crate::server::exchange::{AnswerStep, QuestionDelivery, RunningRequest};
 use crate::server::incoming::SessionState;
 
 /// Running request of a server that the test controls.
@@ -36,7 +36,7 @@ fn start(streams: &Arc<ResumableStreams>, owner: &StreamOwner) -> (TestRequest, 
         RequestId::Number(1),
         Revision::V2025_11_25,
         QuestionDelivery::OnStream(SessionState::Connection(Arc::default())),
-        RunningRequest { answer, messages },
+        RunningRequest { answer, step: AnswerStep::None, messages },
     );
     let events = streams.start(owner.clone(), None, exchange, std::future::pending(), ());
     (TestRequest { sender, finish: Some(finish), runs }, events)

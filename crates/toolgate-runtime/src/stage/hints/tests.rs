@@ -6,8 +6,12 @@ fn contract() -> ToolContract {
     ToolContract { version: "1".to_owned(), risk: RiskLevel::High, idempotent: false, cacheable: false }
 }
 
-fn facts(contract: &ToolContract) -> CallFacts<'_> {
+static NO_FOLLOW_UPS: FollowUps = FollowUps { steps: Vec::new(), prepared: Vec::new() };
+
+fn facts(contract: &ToolContract) -> CallFacts<'_, '_> {
     CallFacts {
+        tool: "find",
+        is_visible: &|name| (name != "gone").then_some(name != "hidden"),
         source: ResultSource::Own,
         contract,
         deprecated: None,
@@ -16,12 +20,19 @@ fn facts(contract: &ToolContract) -> CallFacts<'_> {
         cached: None,
         cache_ttl: None,
         stats: StatsSnapshot { calls: 10, succeeded: 10, micros: 1_000_000 },
-        next_tools: Vec::new(),
-        follow_ups: &[],
+        next_tools: NextTools::default(),
+        follow_ups: &NO_FOLLOW_UPS,
         preferences: None,
         related: Vec::new(),
         truncated: None,
         error: None,
+    }
+}
+
+fn next_tools(often: &[(&str, u64)]) -> NextTools {
+    NextTools {
+        often: often.iter().map(|(tool, count)| ((*tool).to_owned(), *count)).collect(),
+        total: often.iter().map(|(_, count)| count).sum(),
     }
 }
 
@@ -33,10 +44,10 @@ fn error(code: ErrorCode, stage: Stage, outcome: ExecutionState) -> CallError {
 fn each_doubt_lowers_the_confidence() {
     let contract = contract();
     let base = || facts(&contract);
-    let confident = |facts: CallFacts<'_>| attach(&facts).confidence.get();
+    let confident = |facts: CallFacts<'_, '_>| attach(&facts).confidence.get();
     let all = confident(base());
     let truncated = TruncatedResult { uri: None, shown: 1, total: 10 };
-    let doubts: [(&str, CallFacts<'_>); 8] = [
+    let doubts: [(&str, CallFacts<'_, '_>); 8] = [
         ("a preview", CallFacts { truncated: Some(&truncated), ..base() }),
         ("a server", CallFacts { source: ResultSource::Trusted, ..base() }),
         ("any server", CallFacts { source: ResultSource::Untrusted, ..base() }),
@@ -97,8 +108,9 @@ fn suggests_an_action_for_each_error() {
     for (code, stage, outcome, expected) in cases {
         assert_eq!(next_action(code, stage, outcome, &contract), expected, "{code:?}");
     }
-    let repeatable = ToolContract { idempotent: true, ..contract.clone() };
-    assert_eq!(next_action(ErrorCode::Timeout, Stage::Invoke, ExecutionState::Unknown, &repeatable), "retry");
+    let mut late = error(ErrorCode::Timeout, Stage::Invoke, ExecutionState::Unknown);
+    late.repeatable = true;
+    assert_eq!(action_after_error(&late).action, "retry");
     let mut limited = error(ErrorCode::RateLimited, Stage::RateLimit, ExecutionState::NotStarted);
     limited.retry_after = Some(Duration::from_secs(600));
     let hints = attach(&CallFacts { error: Some(&limited), ..facts(&contract) });
@@ -106,22 +118,55 @@ fn suggests_an_action_for_each_error() {
     assert_eq!(hints.validity_period, ValidityPeriod::Short);
 }
 
+/// The suggested action never contradicts `retryable`.
+#[test]
+fn a_retry_is_suggested_if_and_only_if_it_is_safe() {
+    use ExecutionState::{Finished, NotStarted, Unknown};
+    for code in ErrorCode::ALL {
+        for (outcome, repeatable, wait) in [NotStarted, Unknown, Finished].into_iter().flat_map(|outcome| {
+            [
+                (outcome, false, None),
+                (outcome, true, None),
+                (outcome, false, Some(9)),
+                (outcome, true, Some(9)),
+            ]
+        }) {
+            let mut error = error(code, Stage::Invoke, outcome);
+            (error.repeatable, error.retry_after) = (repeatable, wait.map(Duration::from_secs));
+            let action = action_after_error(&error);
+            let suggests_retry = ["retry", "wait-and-retry"].contains(&action.action.as_str());
+            assert_eq!(suggests_retry, error.is_retryable(), "{code:?} {outcome:?} {repeatable}: {action:?}");
+            let description = action.description.as_deref().unwrap_or_default();
+            assert_eq!(suggests_retry, description.contains("call again"), "{action:?}");
+            assert_eq!(action.data.is_some(), suggests_retry && wait.is_some(), "{action:?}");
+            if outcome != NotStarted && !repeatable {
+                assert!(!suggests_retry, "{code:?} {outcome:?} may have had an effect");
+            }
+        }
+    }
+}
+
 #[test]
 fn suggests_the_usual_next_tools() {
     let contract = contract();
-    let next = vec![("pay".to_owned(), 6), ("look".to_owned(), 2)];
-    let hints = attach(&CallFacts { next_tools: next, ..facts(&contract) });
-    let suggested: Vec<_> = hints
-        .suggested_next_actions
-        .iter()
-        .map(|action| (action.action.as_str(), action.confidence.map(Ratio::get)))
-        .collect();
-    assert_eq!(suggested, [("pay", Some(0.75)), ("look", Some(0.25))]);
-    assert_eq!(hints.estimated_impact.benefit.get(), 0.75);
+    let suggested = |contract: &ToolContract, next: &[(&str, u64)]| {
+        let hints = attach(&CallFacts { next_tools: next_tools(next), ..facts(contract) });
+        let share = |action: &NextAction| (action.action.clone(), action.confidence.map(Ratio::get));
+        let suggested: Vec<_> = hints.suggested_next_actions.iter().map(share).collect();
+        (format!("{suggested:?}"), hints.estimated_impact.benefit.get())
+    };
+    let next = [("pay", 6), ("look", 2)];
+    insta::assert_snapshot!(suggested(&contract, &next).0, @r#"[("pay", Some(0.75)), ("look", Some(0.25))]"#);
+    assert_eq!(suggested(&contract, &next).1, 0.75);
+    // Only visible tools, and never the same change again.
+    let next = [("hidden", 5), ("gone", 5), ("find", 5), ("look", 5)];
+    insta::assert_snapshot!(suggested(&contract, &next).0, @r#"[("look", Some(0.25))]"#);
+    let reads = ToolContract { risk: RiskLevel::Low, ..contract.clone() };
+    insta::assert_snapshot!(suggested(&reads, &next).0, @r#"[("find", Some(0.25)), ("look", Some(0.25))]"#);
     // Slower tools take more effort.
     let effort = |micros| {
         let record = StatsSnapshot { calls: 10, succeeded: 10, micros };
-        let next = vec![("pay".to_owned(), 1)];
+        let next = next_tools(&[("pay", 1)]);
         attach(&CallFacts { stats: record, next_tools: next, ..facts(&contract) })
             .estimated_impact
             .effort
@@ -205,8 +250,13 @@ fn declared_steps_list_their_prerequisites() {
         description: None,
         after: after.iter().map(|&one| one.to_owned()).collect(),
     };
-    let declared = [follow_up("review-card", &["get-card"]), follow_up("get-card", &[])];
-    let next = vec![("get-card".to_owned(), 3), ("list-cards".to_owned(), 1)];
+    let declared = FollowUps::from(vec![
+        follow_up("review-card", &["get-card"]),
+        follow_up("get-card", &[]),
+        follow_up("hidden", &[]),
+        follow_up("delete-card", &["hidden"]),
+    ]);
+    let next = next_tools(&[("get-card", 3), ("list-cards", 1)]);
     let base = || CallFacts { follow_ups: &declared, next_tools: next.clone(), ..facts(&contract) };
     let hints = attach(&base());
     let actions: Vec<_> = hints.suggested_next_actions.iter().map(|action| action.action.as_str()).collect();
@@ -229,7 +279,7 @@ fn declared_steps_list_their_prerequisites() {
 #[test]
 fn scores_suggestions_against_preferences() {
     let contract = contract();
-    let next = vec![("review".to_owned(), 1), ("delete".to_owned(), 1)];
+    let next = next_tools(&[("review", 1), ("delete", 1)]);
     let preferences = json!({ "learning": { "review": 0.8, "unheard-of": 1 }, "caution": { "delete": -5, "review": 0.05 } });
     let hints = attach(&CallFacts { next_tools: next, preferences: Some(&preferences), ..facts(&contract) });
     let alignments: Vec<_> = hints
@@ -246,4 +296,45 @@ fn scores_suggestions_against_preferences() {
         ]
     );
     assert!(attach(&facts(&contract)).preference_alignment.is_empty());
+}
+
+/// The short form has the actions of the full hints, without those from statistics.
+#[test]
+fn suggests_the_same_actions_in_short_form() {
+    let contract = contract();
+    let step = |action: &str, priority, description: Option<String>| FollowUp {
+        action: action.to_owned(),
+        priority,
+        description,
+        after: Vec::new(),
+    };
+    let declared = FollowUps::from(vec![
+        step("later", Severity::Low, Some("ä".repeat(60))),
+        step("hidden", Severity::Critical, None),
+        step("first", Severity::Critical, None),
+    ]);
+    let stored = TruncatedResult { uri: Some("toolgate://results/1".to_owned()), shown: 1, total: 10 };
+    let failed = error(ErrorCode::Timeout, Stage::Invoke, ExecutionState::Unknown);
+    let usual = next_tools(&[("usual", 9)]);
+    let cases = [
+        CallFacts { next_tools: usual.clone(), ..facts(&contract) },
+        CallFacts { follow_ups: &declared, truncated: Some(&stored), ..facts(&contract) },
+        CallFacts { follow_ups: &declared, error: Some(&failed), ..facts(&contract) },
+    ];
+    let found = cases.map(|facts| {
+        let short = suggested_actions(&facts);
+        let full = attach(&CallFacts { next_tools: NextTools::default(), ..facts });
+        let names = |actions: Vec<NextAction>| actions.into_iter().map(|one| one.action).collect::<Vec<_>>();
+        assert_eq!(
+            short.iter().map(|one| one.action.to_string()).collect::<Vec<_>>(),
+            names(full.suggested_next_actions)
+        );
+        let members = short.iter().map(|one| format!("{{{}}}", one.json_members()));
+        members.collect::<Vec<_>>().join(" ")
+    });
+    insta::assert_snapshot!(found[1..].join("\n"), @r#"
+    {"next":"first","reason":"declared as a next step of this tool"} {"next":"read_result","reason":"read the rest of the result"} {"next":"later","reason":"ääääääääääääääääääääääääääääääääääääää…"}
+    {"next":"check-outcome","reason":"check what the tool has done before anything else"}
+    "#);
+    assert_eq!(found[0], "", "statistics suggest nothing here");
 }

@@ -1,29 +1,68 @@
-//! Reads a single key at the terminal, for approvals.
+//! Reads a single key or a line at the terminal, for questions to a person.
 //!
-//! Invariant: the terminal mode is restored afterwards.
+//! Invariant: the terminal mode is restored afterwards, and input from before the question never answers it.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 
-use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{
+    LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr, tcsetattr,
+};
 
 use crate::cli::ColorMode;
 use crate::output::{BOLD, Output};
 
+/// Maximum length of a typed line. A terminal in line mode delivers at most 4 KiB at a time.
+const MAX_LINE: usize = 64 << 10;
+
 /// Asks and waits for one key: `y` is yes, everything else is no.
 pub(crate) fn yes(text: &str) -> bool {
     let output = Output::new(false, ColorMode::Auto);
+    let raw = RawMode::new();
+    discard_pending();
     output.message(&format!("{text} {BOLD}[y/N]{BOLD:#} "));
-    let yes = matches!(key(), Some(b'y' | b'Y'));
+    let key = raw.as_ref().and_then(|_| read_byte());
+    drop(raw);
+    let yes = matches!(key, Some(b'y' | b'Y'));
     output.message(if yes { "yes\n" } else { "no\n" });
     yes
 }
 
-/// Reads the next key, without waiting for a line.
-fn key() -> Option<u8> {
-    let _raw = RawMode::new()?;
+/// Asks and waits for a line: `y` or `yes` is yes, everything else is no.
+pub(crate) fn yes_line(question: &str) -> bool {
+    discard_pending();
+    let _ = std::io::stderr().lock().write_all(question.as_bytes());
+    read_line().is_some_and(|line| matches!(line.as_str(), "y" | "Y" | "yes"))
+}
+
+/// Reads a line, without the white space around it. `None` if stdin is closed or the line is too long.
+pub(crate) fn read_line() -> Option<String> {
+    let mut line = Vec::new();
+    loop {
+        match read_byte() {
+            None if line.is_empty() => return None,
+            None | Some(b'\n') => break,
+            Some(_) if line.len() >= MAX_LINE => return None,
+            Some(byte) => line.push(byte),
+        }
+    }
+    Some(String::from_utf8_lossy(&line).trim().to_owned())
+}
+
+/// Discards input that was typed before. Call it before a question is shown.
+pub(crate) fn discard_pending() {
+    let _ = tcflush(std::io::stdin(), QueueSelector::IFlush);
+}
+
+/// Reads one byte past the buffer of stdin: it could hold input from before, and would keep input for the next question.
+fn read_byte() -> Option<u8> {
     let mut byte = [0];
-    std::io::stdin().lock().read_exact(&mut byte).ok()?;
-    Some(byte[0])
+    loop {
+        match rustix::io::read(std::io::stdin(), &mut byte) {
+            Ok(1) => return Some(byte[0]),
+            Err(rustix::io::Errno::INTR) => {}
+            _ => return None,
+        }
+    }
 }
 
 /// Raw mode of the terminal in which Ctrl-C stays a signal, restored on drop.

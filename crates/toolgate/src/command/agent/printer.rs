@@ -8,10 +8,11 @@ use std::io::IsTerminal as _;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value as Json;
 use toolgate_agent::{EndReason, RunEvent, RunOutcome, RunUsage};
+use toolgate_redact::printable;
 use toolgate_redact::sanitize::sanitize;
 
 use super::markdown::Markdown;
-use crate::output::{BOLD, DIM, Output};
+use crate::output::{BOLD, DIM, Output, quoted_lines};
 
 /// Characters of the arguments and of the result on the line of a call.
 const MAX_ARGUMENT_CHARS: usize = 80;
@@ -73,7 +74,7 @@ impl<'a> Printer<'a> {
             RunEvent::Retrying { why } => {
                 self.break_line(&mut state);
                 state.unprinted.clear();
-                self.note(&format!("{}\n", sanitize(&why)));
+                self.note(&format!("{}\n", printable(&why)));
             }
             RunEvent::Replied { .. } => self.end_turn(&mut state),
             RunEvent::Call { number, tool, arguments, .. } => {
@@ -82,7 +83,7 @@ impl<'a> Printer<'a> {
             RunEvent::Result { number, failed, text, took_ms, .. } => {
                 self.print_result(&mut state, number, failed, text, took_ms);
             }
-            RunEvent::Note { text } => self.note(&format!("{}\n", sanitize(&text))),
+            RunEvent::Note { text } => self.note(&format!("{}\n", printable(&text))),
             RunEvent::Ended(ended) => self.print_outcome(&mut state, &ended),
         }
     }
@@ -115,7 +116,7 @@ impl<'a> Printer<'a> {
 
     fn print_call(&self, state: &mut PrinterState, number: usize, tool: String, arguments: Json) {
         if !self.is_terminal && !state.unprinted.trim().is_empty() {
-            self.note(&format!("{}\n", sanitize(state.unprinted.trim())));
+            self.note(&format!("{}\n", quoted_lines(state.unprinted.trim())));
         }
         state.unprinted.clear();
         let shown = CallDetails { number, tool, arguments, text: String::new() };
@@ -144,7 +145,7 @@ impl<'a> Printer<'a> {
         let line = format!("{DIM}{mark} {} · {took_ms:.0} ms · {result}{DIM:#}\n", call_head(call));
         if self.is_terminal && state.last_call == Some(number) {
             // Erases the line of the call, which is right above.
-            self.output.message("\u{1b}[1A\u{1b}[2K");
+            self.output.control("\u{1b}[1A\u{1b}[2K");
         }
         state.last_call = None;
         self.output.message(&line);
@@ -157,10 +158,10 @@ impl<'a> Printer<'a> {
         }
         state.unprinted.clear();
         if let Some(error) = &ended.error {
-            self.output.message(&format!("{BOLD}{}{BOLD:#}: {}\n", ended.reason.label(), sanitize(error)));
+            self.output.message(&format!("{BOLD}{}{BOLD:#}: {}\n", ended.reason.label(), printable(error)));
         }
         if let Some(hint) = &ended.hint {
-            self.output.message(&format!("hint: {}\n", sanitize(hint)));
+            self.output.message(&format!("hint: {}\n", printable(hint)));
         }
         let run = &ended.run;
         match ended.reason {
@@ -193,7 +194,7 @@ pub(crate) fn usage_text(spent: &RunUsage) -> String {
 
 fn call_head(call: &CallDetails) -> String {
     let arguments = one_line(&call.arguments.to_string(), MAX_ARGUMENT_CHARS);
-    format!("[{}] {} {arguments}", call.number, sanitize(&call.tool))
+    format!("[{}] {} {arguments}", call.number, printable(&call.tool))
 }
 
 fn one_line(text: &str, most: usize) -> String {

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use serde_json::{Map, Value as Json, json};
-use toolgate_config::{Environment, load};
+use toolgate_config::load;
 use toolgate_store::document::{EntryAction, EntryKind};
 use toolgate_types::contract;
 
 use crate::cli::{NewToolArgs, ProjectArgs};
 use crate::command::change;
 use crate::output::{Output, display_path, error_with_hint, toolgate_command};
+use crate::owner_key;
 use crate::{DONE, INVALID_CONFIG};
 
 const FILES: [(&str, &str); 3] = [
@@ -44,7 +45,7 @@ pub(super) fn run(args: &NewToolArgs, project: &ProjectArgs, output: &Output) ->
         return Err(error_with_hint("the description is too short", hint));
     }
     let sdk = dependency(args.sdk.as_deref())?;
-    let loaded = load(&project.folder, project.file.as_deref(), &Environment::from_process());
+    let loaded = load(&project.folder, project.file.as_deref(), &owner_key::environment());
     let Some(config) = loaded.config else {
         output.message(&loaded.report.render());
         output.next_step("run `toolgate check` to see the problems; nothing was written");

@@ -141,7 +141,8 @@ fn a_run_continues_after_its_watcher_disconnects() {
     assert_eq!(RunStream::of(&gateway, OWNER, &run, None).rest().len(), all.len(), "with `runs:read`");
     let bad = gateway.request(&format!("GET {path}"), &["X-API-Key: key-of-ann", "Last-Event-ID: x"], "");
     assert_eq!(bad.status, 400);
-    assert_eq!(state(&gateway, "key-of-ann", &run), "done");
+    // The last event is written before the run gives up its journal.
+    gateway.wait("the end of the run", |gateway| state(gateway, "key-of-ann", &run) == "done");
     assert_eq!(stop(&gateway, "key-of-ann", &run), 409, "the run has ended");
 }
 
@@ -204,18 +205,46 @@ fn a_run_ends_when_its_key_is_revoked() {
     gateway.wait("the end of the run", |gateway| state(gateway, OWNER, &run) == "interrupted");
 }
 
+/// Prompts of the instructions are read with the rights of the caller that started the run.
+#[test]
+fn prompts_need_a_permission_of_the_caller() {
+    let model = ScriptedModel::start(&json!([{ "text": "Done." }, { "text": "Done." }]));
+    let caller = |id: &str, all: &str| json!({ "id": id, "permissions": [all, "runs:start"], "api_key": format!("key-of-{id}") });
+    let gateway = Gateway::start(&json!({ "server": { "args": ["good"] },
+        "agent": { "model": model.model(), "prompts": ["s/greet"] },
+        "callers": [caller("ann", "s:echo"), caller("bob", "s:*")] }));
+    for (id, greets) in [("ann", false), ("bob", true)] {
+        RunStream::start(&gateway, &format!("key-of-{id}"), &json!({ "task": "go" })).wait_until("ended");
+        let seen = model.seen().last().expect("a request").to_string();
+        assert_eq!(seen.contains("Greet everyone."), greets, "{id}: {seen}");
+    }
+}
+
 #[test]
 fn concurrent_runs_are_limited() {
     let model = ScriptedModel::start(&json!(vec![json!({ "silent": true }); 40]));
     let gateway = start_gateway(&model);
     let task = json!({ "task": "wait" });
     let mut runs = Vec::new();
-    for _ in 0..32 {
+    for _ in 0..8 {
         let mut watched = RunStream::start(&gateway, "key-of-ann", &task);
         runs.push(watched.wait_until("begun").1["run"].as_str().expect("an id").to_owned());
     }
-    let full = gateway.post("/v1/runs", "key-of-bob", &task);
-    assert_eq!(full.status_and_code(), (429, "overloaded".to_owned()), "{full:?}");
+    let full = |key: &str| {
+        let full = gateway.post("/v1/runs", key, &task);
+        assert_eq!(full.status_and_code(), (429, "overloaded".to_owned()), "{full:?}");
+    };
+    full("key-of-ann");
+    // One caller does not take the slots of others; all callers together take at most 32.
+    for caller in ["one", "two", "three"] {
+        let made =
+            gateway.post("/v1/callers", OWNER, &json!({ "id": caller, "permissions": ["runs:start"] }));
+        let key = made.json()["key"].as_str().unwrap_or_else(|| panic!("{made:?}")).to_owned();
+        for _ in 0..8 {
+            RunStream::start(&gateway, &key, &task).wait_until("begun");
+        }
+    }
+    full("key-of-bob");
     assert_eq!(stop(&gateway, "key-of-ann", &runs[0]), 202);
     gateway.wait("a place", |gateway| stop(gateway, "key-of-ann", &runs[0]) == 409);
     RunStream::start(&gateway, "key-of-bob", &task).wait_until("begun");

@@ -97,9 +97,13 @@ fn a_tool_added_over_http_is_used_by_the_next_run() {
         &json!({ "agent": { "model": model.model() }, "registries": { "tools": "tools/tools.json" } }),
     );
     program.write("tools/tools.json", "{\"tools\": []}");
-    write_script(&program, "hello.py", "def run(name: str):\n    return {\"greeting\": \"hello \" + name}\n");
+    write_script(
+        &program,
+        "hello_world.py",
+        "def run(name: str):\n    return {\"greeting\": \"hello \" + name}\n",
+    );
     let gateway = Gateway::serve(program);
-    let tool = json!({ "name": "hello_world", "description": "Greets somebody by name.", "script_path": "hello.py",
+    let tool = json!({ "name": "hello_world", "description": "Greets somebody by name.",
         "input_schema": { "type": "object", "properties": { "name": { "type": "string" } } } });
     let added = gateway.post("/v1/tools", OWNER, &tool);
     assert_eq!(added.status, 201, "{added:?}");
@@ -363,10 +367,46 @@ fn a_skill_is_read_when_needed() {
     let results = results(&ran);
     assert_eq!(results[0], "Run scripts/sum.py.\n\n[files: scripts/sum.py]");
     assert_eq!(results[1], "print(7)");
-    assert_eq!(results[2], "error: `../../toolgate.yaml` is not a file of skill `reports`");
+    assert_eq!(
+        results[2],
+        "error tool_execution_error: `../../toolgate.yaml` is not a file of skill `reports`\n[next: correct-arguments (read the tool's error message and correct the arguments)]"
+    );
     assert!(ran.stderr.contains("skill ignored: "), "{ran}");
     let prompt = model.seen()[0]["messages"][0]["content"].as_str().unwrap().to_owned();
     assert!(prompt.contains("- reports: Sums up tables.") && !prompt.contains("Run scripts"), "{prompt}");
+}
+
+/// The agent's own tools are decided by the policy and recorded, like every tool.
+#[test]
+fn tools_of_the_agent_take_the_pipeline() {
+    let model = calls(vec![
+        call("c1", "load_skill", json!({ "name": "reports" })),
+        call("c2", "read_resource", json!({ "uri": "test://one" })),
+        call("c3", "search_tools", json!({ "query": "echo" })),
+    ]);
+    let program = project(&model, &json!({ "registries": { "mcp": "mcp.json" } }));
+    let kit = TestServer::start("good");
+    program.write("mcp.json", json!({ "servers": { "kit": { "url": kit.url("http", "mcp") } } }).to_string());
+    program.write(
+        "skills/reports/SKILL.md",
+        "---\nname: reports\ndescription: Sums up tables.\n---\nRun scripts/sum.py.\n",
+    );
+    program.write(
+        "policy.cedar",
+        r#"@id("no-skills") forbid(principal, action == Action::"call", resource == Tool::"load_skill");
+           @id("no-reads") forbid(principal, action == Action::"read", resource);"#,
+    );
+    let ran = run(&program, "sum up");
+    let results = results(&ran);
+    assert!(results[0].contains("no-skills") && !results[0].contains("sum.py"), "{ran}");
+    assert!(results[1].contains("no-reads"), "{ran}");
+    let decision = |tool: &str, kind: &str| {
+        let logged = program.run(&format!("log --kind {kind} --tool {tool} --json"));
+        logged.json()["begin"]["decision"].as_str().map(str::to_owned)
+    };
+    assert_eq!(decision("load_skill", "tool").as_deref(), Some("deny"));
+    assert_eq!(decision("test://one", "resource").as_deref(), Some("deny"));
+    assert_eq!(decision("search_tools", "tool").as_deref(), Some("allow"));
 }
 
 #[test]

@@ -123,3 +123,41 @@ fn invalid_rules_are_rejected() {
     let run = program.run("policy test nowhere.cedar --json");
     assert_eq!((run.code, &run.json()["ok"]), (78, &json!(false)), "{run}");
 }
+
+/// A call that needed approval and did not get it is recognised by a field of its record.
+#[test]
+fn refused_approvals_are_recognised() {
+    let server = json!({ "command": testkit(), "args": ["good"] });
+    let asks = r#"@id("sure") @ask("Sure?") forbid(principal, action == Action::"call", resource);"#;
+    let program = Program::new(&[
+        ("mcp.json", &json!({ "servers": { "s": server } }).to_string()),
+        ("toolgate.yaml", CALLERS),
+        ("policy.cedar", asks),
+    ])
+    .with("TOOLGATE_LOG", "off");
+    assert_eq!(program.run("tools call echo message=x --as ann").code, 1, "there is no one to approve it");
+    let record = program.run("log --json").json();
+    assert_eq!(
+        (&record["begin"]["decision"], &record["begin"]["not_approved"]),
+        (&json!("deny"), &json!(true))
+    );
+    assert_eq!(test(&program, asks, "").0, 0, "the same question");
+    let (code, output) = test(&program, "", "");
+    assert!(code == 1 && output.starts_with("ask → allow  ann  echo  1 call"), "{output}");
+}
+
+/// Of a refused call, long arguments are not recorded, so its decision is uncertain.
+#[test]
+fn refused_calls_with_long_arguments_are_uncertain() {
+    let program = project();
+    let run = program.run(&format!("tools call echo message={} --as bob", "x".repeat(5_000)));
+    assert_eq!(run.code, 1, "{run}");
+    let rules = r#"@id("bob-too") permit(principal == Caller::"bob", action, resource);"#;
+    let (code, output) = test(&program, rules, "");
+    insta::assert_snapshot!(format!("{code}\n{output}"), @"
+    1
+    deny → allow  bob  echo  1 call by bob-too
+    deny → allow  bob  echo  1 call by bob-too, uncertain: the record does not have all arguments
+    5 calls: 2 would change, 3 would not; 2 with incomplete arguments in the record, of which 1 would change
+    ");
+}

@@ -149,7 +149,7 @@ fn search_over_http_follows_changes() {
     let program = Program::new(&[
         ("toolgate.yaml", &config.to_string()),
         ("tools/tools.json", "{\"tools\": []}\n"),
-        ("tools/whales.py", ""),
+        ("tools/search.py", ""),
         ("mcp.json", &json!({ "servers": { "s": server } }).to_string()),
     ]);
     let gateway = Gateway::serve(program.with("TOOLGATE_LOG", "off").with("TOOLGATE_API_KEY", OWNER));
@@ -171,7 +171,7 @@ fn search_over_http_follows_changes() {
     // A tool named like a route is still a tool.
     let city =
         json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
-    let entry = json!({ "name": "search", "description": "Finds whales in the sea.", "input_schema": city, "script_path": "whales.py" });
+    let entry = json!({ "name": "search", "description": "Finds whales in the sea.", "input_schema": city });
     assert_eq!(gateway.post("/v1/tools", OWNER, &entry).status, 201);
     wait_until("it is found", || found("whales", OWNER)["tools"][0]["name"] == "search");
     assert_eq!(gateway.get("/v1/tools/search", OWNER).json()["name"], "search");

@@ -119,3 +119,16 @@ toolbox:
         assert!(program.files() == before, "`toolgate {arguments}` wrote something");
     }
 }
+
+/// A registry with millions of mistakes takes bounded memory, and the report is short enough to read.
+#[test]
+fn memory_is_bounded_for_a_registry_of_mistakes() {
+    for (entry, count) in [("1", 1_000_000), ("{}", 700_000)] {
+        let text = format!("{{ \"tools\": [{}{entry}] }}", format!("{entry},").repeat(count));
+        let program = Program::new(&[PROJECT, ("tools/tools.json", &text)]);
+        let (run, peak) = program.run_measured("check");
+        assert_eq!(run.code, 78, "{entry}");
+        assert!(run.stderr.len() < 1 << 20, "{} bytes of output", run.stderr.len());
+        assert!(peak < 350 << 20, "{entry}: {} MiB", peak >> 20);
+    }
+}

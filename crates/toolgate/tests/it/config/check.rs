@@ -77,9 +77,10 @@ fn the_quickstart() {
         default_timeout  30s      toolgate.yaml:27:20
         max_output       4MiB     default
         on_collision     qualify  default
+        taint_window     1h       default
 
     callers
-        owner  *:* tools:read_result  toolgate.yaml:16:18
+        owner  *:*  toolgate.yaml:16:18
 
     results
         max_inline  64KiB   toolgate.yaml:23:15
@@ -128,6 +129,7 @@ fn a_project_with_one_of_everything() {
         default_timeout  30s     default
         max_output       512KiB  toolgate.yaml:6:15
         on_collision     error   toolgate.yaml:7:17
+        taint_window     1h      default
 
     MCP servers
       customers · The customers.
@@ -267,6 +269,7 @@ fn registries_without_a_project_file() {
         default_timeout  30s      default
         max_output       4MiB     default
         on_collision     qualify  default
+        taint_window     1h       default
 
     MCP servers
       time
@@ -304,6 +307,7 @@ fn an_empty_project_file() {
         default_timeout  30s      default
         max_output       4MiB     default
         on_collision     qualify  default
+        taint_window     1h       default
 
     ----- stderr
     good: 0 MCP servers and 0 tools.
@@ -328,6 +332,7 @@ fn a_project_file_with_another_name() {
         default_timeout  30s      default
         max_output       4MiB     default
         on_collision     qualify  default
+        taint_window     1h       default
 
     MCP servers
       docs
@@ -411,6 +416,7 @@ evaluations: { metrics: [] }
         default_timeout  30s      default
         max_output       4MiB     default
         on_collision     qualify  default
+        taint_window     1h       default
 
     agent
         instructions      Be kind.                   agent.yaml:4:15
@@ -503,6 +509,7 @@ myai:
         default_timeout  30s        default
         max_output       4MiB       default
         on_collision     last_wins  default
+        taint_window     1h         default
 
     MCP servers
       customers
@@ -911,6 +918,7 @@ egress: { canaries: [the blue heron], secrets: true }
         default_timeout  30s      default
         max_output       4MiB     default
         on_collision     qualify  default
+        taint_window     1h       default
 
     callers
         owner  *:*                             toolgate.yaml:2:31

@@ -111,6 +111,19 @@ fn sighup_logs_its_outcome() {
     hang_up("not reloaded, the old configuration stays active: ");
     program.write("mcp.json", r#"{ "servers": {} }"#);
     hang_up("reloaded: the registry is at revision ");
+    // An editor may empty or remove a file before it writes it.
+    for name in ["mcp.json", "toolgate.yaml"] {
+        let whole = program.read(name);
+        program.write(name, "");
+        hang_up("not reloaded, the old configuration stays active: ");
+        program.write(name, whole);
+        hang_up("reloaded: the registry is at revision ");
+    }
+    let whole = program.read("toolgate.yaml");
+    fs_err::remove_file(program.path("toolgate.yaml")).expect("it exists");
+    hang_up("not reloaded, the old configuration stays active: ");
+    program.write("toolgate.yaml", whole);
+    hang_up("reloaded: the registry is at revision ");
     child.kill().and_then(|()| child.wait()).expect("it ends");
 }
 

@@ -183,9 +183,33 @@ fn rejects_oversized_or_ambiguous_heads() {
         reply.truncate(length);
         let _ = stream.read_to_end(&mut reply);
         let reply = String::from_utf8_lossy(&reply);
-        assert_eq!(reply.matches("HTTP/1.1 ").count(), 1, "{reply}");
+        let statuses: Vec<_> = reply.lines().filter_map(|line| line.split_once("HTTP/1.1 ")).collect();
+        assert_eq!(statuses.len(), 2, "{reply}");
+        assert_eq!(statuses[1].1, "400 Bad Request", "{reply}");
     }
     assert!(gateway.seen().is_empty(), "{:?}", gateway.seen());
+}
+
+/// Not even root finds the owner's key in the environment block of the gateway.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_owner_key_leaves_the_environment() {
+    let gateway = Gateway::start(&json!({}));
+    assert_eq!(gateway.get("/v1/tools", OWNER).status, 200, "the key is valid");
+    let process = gateway.running.child.id();
+    match fs_err::read(format!("/proc/{process}/environ")) {
+        Ok(block) => {
+            let block = String::from_utf8_lossy(&block);
+            assert!(block.contains("TOOLGATE_LOG=off") && !block.contains(OWNER), "{block}");
+        }
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
+    }
+    // Nor in the file that handed it over.
+    for entry in fs_err::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten() {
+        let is_handover = fs_err::read_link(entry.path())
+            .is_ok_and(|target| target.to_string_lossy().starts_with("/memfd:toolgate-api-key"));
+        assert!(!is_handover || fs_err::read(entry.path()).is_ok_and(|key| key.is_empty()));
+    }
 }
 
 /// The ids of a request are returned and forwarded to the server.

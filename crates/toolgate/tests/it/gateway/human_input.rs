@@ -1,14 +1,14 @@
 //! Questions to people: `request_human_input`, rules with `@ask`, and every way to answer.
 
-use std::io::{Read, Write};
-use std::process::Stdio;
-use std::sync::mpsc;
+use std::io::Write as _;
 use std::thread;
 
 use serde_json::{Value as Json, json};
 
 use crate::support::gateway::{Gateway, HttpResponse, OWNER, project, wait_until};
-use crate::support::program::{HANG_TIMEOUT, Program};
+use crate::support::mcp_client::{McpSession, request_message};
+use crate::support::program::Program;
+use crate::support::terminal::TerminalSession;
 
 const ASK: &str = "request_human_input";
 
@@ -236,39 +236,157 @@ fn a_rule_asks_for_approval() {
     assert_eq!(gateway.seen().len(), 2);
 }
 
-/// Runs `toolgate` on a terminal with these lines as input.
-fn at_terminal(program: &Program, arguments: &[&str], typed: &str) -> (i32, Json, String) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
-    grantpt(&master).expect("the terminal is accessible");
-    unlockpt(&master).expect("the terminal is accessible");
-    let name = ptsname(&master, Vec::new()).expect("it has a name");
-    let open = || {
-        let path = name.to_str().expect("a path");
-        Stdio::from(
-            fs_err::OpenOptions::new().read(true).write(true).open(path).expect("it opens").into_parts().0,
-        )
+/// Callers that one caller created count as that caller: none of them approves the call of another.
+#[test]
+fn created_callers_approve_no_calls_of_their_creator() {
+    let program = project(&config(&json!({ "callers": [
+        { "id": "ann", "permissions": ["s:*", "approvals:*", "callers:*"], "api_key": "key-of-ann" },
+        { "id": "bob", "permissions": ["human_input:*", "approvals:*"], "api_key": "key-of-bob" },
+    ] })));
+    program.write(
+        "policy.cedar",
+        r#"@ask("Sure?") forbid(principal, action == Action::"call", resource == Tool::"echo");"#,
+    );
+    let gateway = Gateway::serve(program);
+    let create = |creator: &str, id: &str| {
+        let body = json!({ "id": id, "permissions": ["s:*", "approvals:*", "callers:*"] });
+        let made = gateway.post("/v1/callers", creator, &body);
+        made.json()["key"].as_str().unwrap_or_else(|| panic!("{made:?}")).to_owned()
     };
-    let mut command = program.command(arguments);
-    let mut child =
-        command.stdin(open()).stderr(open()).stdout(Stdio::piped()).spawn().expect("the executable starts");
-    drop(command);
-    let mut master = std::fs::File::from(master);
-    master.write_all(typed.as_bytes()).expect("it can be typed");
-    let (sender, shown) = mpsc::channel();
-    let mut screen = master.try_clone().expect("it can be read");
-    thread::spawn(move || {
-        let (mut all, mut part) = (Vec::new(), [0; 4096]);
-        while let Ok(read @ 1..) = screen.read(&mut part) {
-            all.extend_from_slice(&part[..read]);
-        }
-        let _ = sender.send(String::from_utf8_lossy(&all).into_owned());
+    let second = create("key-of-ann", "second");
+    let third = create(&second, "third");
+    let sibling = create("key-of-ann", "sibling");
+    // By the owner: independent of one another, but not of the owner.
+    let made =
+        gateway.program.run("callers add made --permission s:* --permission approvals:* --json").json();
+    let made = made["key"].as_str().expect("a key").to_owned();
+    let other = create(OWNER, "other");
+    let removed = gateway.request("DELETE /v1/callers/second", &["X-API-Key: key-of-ann"], "");
+    assert_eq!(removed.status, 204);
+    let approvals = |caller: &str, refused: &[&str], approved: &str| {
+        thread::scope(|scope| {
+            let call = scope.spawn(|| gateway.call(caller, "echo", &json!({ "message": "x" })).status);
+            let path = format!("/v1/approvals/{}", id(&waiting(&gateway, "approvals", "approvals")));
+            let approve = |key: &str| gateway.post(&path, key, &json!({ "approve": true })).status;
+            for key in refused {
+                assert_eq!(approve(key), 403, "{caller} by {key}");
+            }
+            assert_eq!(approve(approved), 200, "{caller} by {approved}");
+            assert_eq!(call.join().expect("an answer"), 200);
+        });
+    };
+    approvals("key-of-ann", &[&third, &sibling], "key-of-bob");
+    approvals(&third, &["key-of-ann", &sibling, &third], &made);
+    approvals(OWNER, &[&made, &other], "key-of-bob");
+    approvals(&made, &[OWNER], &other);
+}
+
+/// Padding, white space, hidden characters and masking hide no argument from the person who approves.
+#[test]
+fn an_approval_shows_the_whole_call() {
+    let program = project(&config(&json!({})));
+    program.write(
+        "policy.cedar",
+        r#"@ask("Sure?") forbid(principal, action == Action::"call", resource == Tool::"echo");"#,
+    );
+    let gateway = Gateway::serve(program);
+    let padding = "x".repeat(100 << 10);
+    let body = json!({ "arguments": {
+        "a": padding, "message": "evil\u{202e}", "password": "hunter2hunter2", "z": { "amount": 7 } } });
+    let asked = thread::scope(|scope| {
+        let call = scope.spawn(|| gateway.post("/v1/tools/echo/call", "key-of-ann", &body).status);
+        let listed = waiting(&gateway, "approvals", "approvals");
+        let path = format!("/v1/approvals/{}", id(&listed));
+        let one = gateway.get(&path, "key-of-bob").json();
+        let shown = gateway.program.run("questions");
+        assert_eq!(gateway.post(&path, "key-of-bob", &json!({ "approve": false })).status, 200);
+        assert_eq!(call.join().expect("an answer"), 403);
+        assert!(shown.stdout.contains("long strings are shortened"), "{shown}");
+        assert!(shown.stdout.contains("masked: `/password`"), "{shown}");
+        (listed, one)
     });
-    let mut stdout = String::new();
-    child.stdout.take().expect("it is piped").read_to_string(&mut stdout).expect("UTF-8");
-    let code = child.wait().expect("it ends").code().expect("no signal");
-    let shown = shown.recv_timeout(HANG_TIMEOUT).expect("the terminal is closed");
-    (code, serde_json::from_str(&stdout).expect("one JSON document"), shown)
+    let (listed, one) = asked;
+    let text = listed["arguments"].as_str().expect("a text");
+    assert!(text.len() < 16 << 10 && text.contains("… (102400 bytes, sha256 "), "{text}");
+    assert!(text.contains(r#""message":"evil\u202e""#) && text.contains(r#""z":{"amount":7}"#), "{text}");
+    assert!(!text.contains("hunter2") && text.contains(r#""password":"#), "{text}");
+    assert_eq!((&listed["shortened"], &listed["masked"][0]["path"]), (&json!(true), &json!("/password")));
+    assert!(listed["argumentsBytes"].as_u64().is_some_and(|bytes| bytes > 100 << 10), "{listed}");
+    assert!(one["fullArguments"].as_str().is_some_and(|text| text.contains(&padding)), "{}", one["masked"]);
+    // Without masked values, the hash identifies the arguments. White space is not shown.
+    let spaced = format!(r#"{{"arguments": {{"message":{}"x"}}}}"#, "\n".repeat(50 << 10));
+    thread::scope(|scope| {
+        let call = scope.spawn(|| gateway.post_text("/v1/tools/echo/call", "key-of-ann", &spaced).status);
+        let listed = waiting(&gateway, "approvals", "approvals");
+        assert_eq!(
+            (&listed["arguments"], &listed["shortened"]),
+            (&json!(r#"{"message":"x"}"#), &json!(false))
+        );
+        assert_eq!(listed["argumentsSha256"].as_str().map(str::len), Some(64));
+        let path = format!("/v1/approvals/{}", id(&listed));
+        assert_eq!(gateway.post(&path, "key-of-bob", &json!({ "approve": true })).status, 200);
+        assert_eq!(call.join().expect("an answer"), 200);
+    });
+    // Parameters and `_meta` members that are passed on to the server are shown too.
+    thread::scope(|scope| {
+        let params = json!({ "name": "echo", "arguments": { "message": "x" }, "hidden": { "amount": 9 },
+            "_meta": { "evil": true } });
+        let session = McpSession::begin(&gateway, "key-of-ann", "2025-11-25", &json!({}));
+        let message = request_message(1, "tools/call", &params);
+        let call = scope.spawn(move || session.post(&message).json());
+        let listed = waiting(&gateway, "approvals", "approvals");
+        let all = r#"{"arguments":{"message":"x"},"hidden":{"amount":9},"_meta":{"evil":true}}"#;
+        assert_eq!(listed["arguments"], all);
+        let path = format!("/v1/approvals/{}", id(&listed));
+        assert_eq!(gateway.post(&path, "key-of-bob", &json!({ "approve": false })).status, 200);
+        assert_eq!(call.join().expect("an answer")["result"]["isError"], true);
+    });
+    // Arguments that cannot be shown cannot be approved.
+    let many: serde_json::Map<_, _> = (0..5_000).map(|n| (format!("key{n}"), json!(n))).collect();
+    let denied = gateway.call("key-of-ann", "echo", &json!(many));
+    assert_eq!(denied.status_and_code(), (403, "unauthorized".to_owned()));
+    assert!(
+        denied.json()["error"]["message"].as_str().is_some_and(|text| text.contains("cannot be shown")),
+        "{denied:?}"
+    );
+}
+
+/// Input from before the question does not answer it.
+#[test]
+fn typing_ahead_approves_nothing() {
+    let program = project(&json!({}));
+    program.write(
+        "policy.cedar",
+        r#"@ask("Sure?") forbid(principal, action == Action::"call", resource == Tool::"echo");"#,
+    );
+    let call = ["tools", "call", "echo", "message=x"];
+    let mut screen = TerminalSession::open_with(&program, &call, "y\ny\nyes\n");
+    screen.wait("[y/N]", 1);
+    screen.keys("n\n");
+    assert_eq!(screen.child.wait().expect("it ends").code(), Some(1), "{}", screen.shown());
+    let mut screen = TerminalSession::open(&program, &call);
+    screen.wait("[y/N]", 1);
+    screen.keys("y\n");
+    assert_eq!(screen.child.wait().expect("it ends").code(), Some(0), "{}", screen.shown());
+}
+
+/// Runs `toolgate` on a terminal, types these lines once a question is shown, and returns the JSON that it prints.
+fn at_terminal(program: &Program, arguments: &[&str], typed: &str) -> (i32, Json, String) {
+    // Typed before the question, so it must answer nothing.
+    let mut screen = TerminalSession::open_with(program, arguments, "ahead\n");
+    screen.wait("asks", 1);
+    screen.wait(": ", 2);
+    screen.keys(typed);
+    let code = screen.child.wait().expect("it ends").code().expect("no signal");
+    wait_until("the result", || result_in(&screen.shown()).is_some());
+    let shown = screen.shown();
+    (code, result_in(&shown).expect("a result"), shown)
+}
+
+/// The JSON document at the end of a screen.
+fn result_in(shown: &str) -> Option<Json> {
+    let start = shown.find("{\r\n").or_else(|| shown.find("{\""))?;
+    serde_json::from_str(shown[start..].trim()).ok()
 }
 
 #[test]

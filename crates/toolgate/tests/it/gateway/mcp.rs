@@ -73,7 +73,7 @@ fn rejects_invalid_messages() {
 /// The ids in the response headers are those of the record.
 #[test]
 fn response_ids_match_the_record() {
-    let gateway = Gateway::start(&json!({}));
+    let gateway = Gateway::start(&json!({ "hints": "full" }));
     let head = ["Content-Type: application/json", NEWEST, "Mcp-Method: tools/call", "Mcp-Name: echo"];
     let body = call(&json!({ "message": "x" }));
     let ids = |headers: &[&str], body: &Json| {

@@ -1,8 +1,10 @@
 //! The pipeline in a long-lived process: taint, caches, policies and error texts of servers.
 
+use std::io::Write;
+
 use serde_json::{Value as Json, json};
 
-use crate::support::gateway::{Gateway, OWNER, project};
+use crate::support::gateway::{Gateway, OWNER, project, request};
 use crate::support::program::Program;
 use crate::support::test_server::{TestServer, testkit};
 
@@ -13,9 +15,9 @@ fn server(name: &str, mode: &str, more: Json) -> Json {
     server
 }
 
-/// After content of an untrusted server, the session may not change anything; other sessions may.
+/// After content of an untrusted server, a caller without a session may not change anything, whatever session id it sends.
 #[test]
-fn untrusted_content_taints_the_session() {
+fn untrusted_content_taints_a_caller_without_a_session() {
     let program = project(&json!({
         "mcps": [server("web", "good", json!({})), server("bank", "good", json!({ "trusted": true }))],
         "tools": [{ "name": "echo", "category": "mutation" }],
@@ -48,12 +50,12 @@ fn untrusted_content_taints_the_session() {
             .contains("no-changes-after-untrusted-content")
     );
     assert_eq!(call("bank__picture", one).status, 200, "it changes nothing");
-    assert_eq!(call("bank__echo", Some("two")).status, 200, "another session read nothing");
-    assert_eq!(call("bank__echo", None).status, 200);
+    assert_eq!(call("bank__echo", Some("two")).status, 403, "a chosen session id clears nothing");
+    assert_eq!(call("bank__echo", None).status, 403);
     let logged = &gateway.executions("status=unauthorized")[0]["begin"];
     assert_eq!(
-        (&logged["decision"], &logged["rules"]),
-        (&json!("deny"), &json!(["no-changes-after-untrusted-content"]))
+        (&logged["decision"], &logged["rules"], &logged["tainted"]),
+        (&json!("deny"), &json!(["no-changes-after-untrusted-content"]), &json!(true))
     );
 }
 
@@ -149,6 +151,57 @@ fn results_are_cached_per_caller() {
         &json!({ "tools": [{ "name": "echo", "category": "mutation", "cacheable": true, "cache_ttl": "1h" }] }),
     );
     assert_eq!(program.run("serve --listen 127.0.0.1:0").code, 78, "calls with effects are not cached");
+}
+
+/// A stampede on a failing tool reaches the server once: the waiting calls fail with the first. If the first caller
+/// disconnects, another call takes over.
+#[test]
+fn waiting_calls_share_a_failure() {
+    let tool = json!({ "name": "echo", "category": "query", "cacheable": true, "cache_ttl": "1h" });
+    let gateway = Gateway::start(&json!({ "tools": [tool] }));
+    let running = |count: usize| {
+        let line = format!("toolgate_calls_running {count}");
+        gateway.wait("all calls run", |gateway| gateway.get("/metrics", OWNER).body.contains(&line));
+    };
+    let open = gateway.program.path("open");
+    let fails = json!({ "fault": "until", "message": open, "fails": true });
+    let responses = std::thread::scope(|scope| {
+        let calls = [(); 5].map(|()| scope.spawn(|| gateway.call(OWNER, "echo", &fails)));
+        running(5);
+        // A call counts as running shortly before it waits: complete calls give it the time for that.
+        for number in 0..10 {
+            assert_eq!(gateway.call(OWNER, "echo", &json!({ "message": number.to_string() })).status, 200);
+        }
+        fs_err::write(&open, "").expect("the folder exists");
+        calls.map(|call| call.join().expect("it returns"))
+    });
+    for response in responses {
+        assert_eq!(response.status_and_code(), (422, "tool_execution_error".to_owned()));
+        assert!(response.json()["error"]["message"].as_str().expect("a text").contains("it failed"));
+    }
+    assert_eq!(gateway.seen().len(), 11, "the server got one of the five calls");
+    let recorded = gateway.executions("status=tool_execution_error");
+    assert_eq!(recorded.len(), 5, "every call has its own records");
+    let attempts: u64 = recorded.iter().filter_map(|call| call["end"]["attempts"].as_u64()).sum();
+    assert_eq!(attempts, 1);
+    // The first caller disconnects.
+    let gate = gateway.program.path("gate");
+    let waits = json!({ "fault": "until", "message": gate });
+    let body = json!({ "arguments": waits }).to_string();
+    let headers = [&*format!("Authorization: Bearer {OWNER}"), "Content-Type: application/json"];
+    let mut first = gateway.connect();
+    first.write_all(request("POST /v1/tools/echo/call", &headers, &body).as_bytes()).expect("it is open");
+    gateway.wait("the first call is sent", |gateway| gateway.seen().len() == 12);
+    let responses = std::thread::scope(|scope| {
+        let calls = [(); 2].map(|()| scope.spawn(|| gateway.call(OWNER, "echo", &waits)));
+        running(3);
+        drop(first);
+        gateway.wait("another call takes over", |gateway| gateway.seen().len() == 13);
+        fs_err::write(&gate, "").expect("the folder exists");
+        calls.map(|call| call.join().expect("it returns"))
+    });
+    assert_eq!(responses.map(|response| response.status), [200, 200]);
+    assert_eq!(gateway.seen().len(), 13);
 }
 
 /// Every decision is logged with its rules.

@@ -25,8 +25,11 @@ fn start_gateway(peers: &Path) -> Gateway {
         },
     });
     let anonymous = json!({ "id": "anonymous", "permissions": ["everything:*"] });
-    let project =
-        json!({ "registries": { "mcp": "mcp.json" }, "profiles": profiles, "callers": [anonymous] });
+    let step = json!({ "action": "get-tiny-image", "description": "Look at it." });
+    let project = json!({
+        "registries": { "mcp": "mcp.json" }, "profiles": profiles, "callers": [anonymous],
+        "toolbox": { "tools": [{ "name": "get-sum", "follow_ups": [step] }] },
+    });
     let servers = json!({ "everything": package(peers, "server-everything", &["stdio"]) });
     let program = Program::new(&[
         ("toolgate.yaml", &project.to_string()),
@@ -85,7 +88,7 @@ fn check_renamed(done: &Json) {
     assert_eq!(done["prompts"], json!(["weather"]), "{done:#}");
     assert_eq!(done["resources"], 0, "{done:#}");
     assert_contains(done, "sum", "The sum of 2 and 3 is 5.");
-    assert_eq!(done["hints"], "Hints", "{done:#}");
+    assert_eq!(done["hints"], "[next", "{done:#}");
     assert_contains(done, "unknown", "there is no tool `get-sum`");
     assert_eq!(done["prompt"], "What's weather in Oslo?", "{done:#}");
 }

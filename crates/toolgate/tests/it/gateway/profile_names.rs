@@ -138,7 +138,7 @@ fn replacements_are_named_as_in_the_profile() {
         "both": { "tools": { "as": { "new": { "name": "newer" } } } },
         "old": { "tools": ["old"] },
     });
-    let program = project(&["old", "new"], &json!({ "profiles": profiles }));
+    let program = project(&["old", "new"], &json!({ "profiles": profiles, "toolbox": { "hints": "full" } }));
     let mut tools: Json = serde_json::from_str(&program.read("tools/tools.json")).unwrap();
     tools["tools"][0]["deprecated"] =
         json!({ "since": "2020-01-01", "replacement": "new", "removal_date": "2020-02-01" });

@@ -153,10 +153,7 @@ fn schemas_are_adapted_and_arguments_mapped_back() {
         // Arguments are validated against the original schema.
         let wrong = call(&gateway, endpoint, "shapes", &json!({}));
         assert_eq!(wrong["result"]["isError"], true, "{wrong}");
-        assert_eq!(
-            wrong["result"]["_meta"]["toolgate/result"]["error"]["code"], "invalid_arguments",
-            "{wrong}"
-        );
+        assert_eq!(wrong["result"]["_meta"]["toolgate/result"]["next"], "correct-arguments", "{wrong}");
     }
     let tool = list(&gateway, "/mcp/g", OWNER).remove(0);
     assert_eq!(tool["inputSchema"]["properties"]["map"]["type"], "string", "{tool}");
@@ -184,7 +181,7 @@ fn tools_are_searched() {
     );
     let result = ask(OWNER, "call_tool", json!({ "name": "clock", "arguments": { "zone": "UTC" } }));
     assert_eq!(tool_output(&result), json!({ "zone": "UTC" }), "{result}");
-    assert!(result["result"]["_meta"]["toolgate/result"]["agentHints"].is_object(), "{result}");
+    assert!(result["result"].get("_meta").is_none(), "{result}");
     // A found tool can also be called directly.
     assert_eq!(tool_output(&ask(OWNER, "clock", json!({ "zone": "x" }))), json!({ "zone": "x" }));
     assert_eq!(gateway.executions("tool=time.now").len(), 2);
@@ -336,37 +333,57 @@ fn a_session_belongs_to_its_endpoint() {
     }
 }
 
+/// Each mode of `hints`, for a result without anything to act on and for an error.
 #[test]
-fn hints_as_text() {
-    let profiles = json!({ "text": { "hints": "text" }, "quiet": {} });
-    let gateway = start_gateway(&profiles, &json!({}));
-    let blocks = |endpoint: &str| {
-        let response = call(&gateway, endpoint, "time.now", &json!({ "zone": "UTC" }));
-        assert!(response["result"]["_meta"]["toolgate/result"]["agentHints"].is_object(), "{response}");
-        assert_eq!(tool_output(&response), json!({ "zone": "UTC" }));
-        response["result"]["content"].as_array().unwrap().clone()
+fn hints_in_every_mode() {
+    let profiles = json!({ "brief": { "hints": "brief" }, "off": { "hints": "off" }, "text": { "hints": "text" },
+        "full": { "hints": "full" }, "default": {} });
+    let gateway = start_gateway(&profiles, &json!({ "toolbox": { "hints": "off" } }));
+    let results = |profile: &str| {
+        let endpoint = if profile.is_empty() { "/mcp".to_owned() } else { format!("/mcp/{profile}") };
+        let good = call(&gateway, &endpoint, "time.now", &json!({ "zone": "UTC" }))["result"].take();
+        assert_eq!(good["content"].as_array().unwrap().len(), 1, "{good}");
+        (good, call(&gateway, &endpoint, "time.now", &json!({}))["result"].take())
     };
-    let (quiet, with_text) = (blocks("/mcp/quiet"), blocks("/mcp/text"));
-    assert_eq!(with_text.len(), quiet.len() + 1, "{with_text:?}");
-    let text = with_text.last().unwrap()["text"].as_str().unwrap();
-    assert!(text.starts_with("Hints: confidence 0."), "{text}");
-    let failed = call(&gateway, "/mcp/text", "time.now", &json!({}));
-    let text = failed["result"]["content"].as_array().unwrap().last().unwrap()["text"].as_str().unwrap();
-    assert!(text.contains("Next: `correct-arguments`"), "{text}");
+    for none in ["", "off", "default"] {
+        let (good, failed) = results(none);
+        assert!(good.get("_meta").is_none() && failed.get("_meta").is_none(), "{none}: {good} {failed}");
+        assert_eq!(failed["content"].as_array().unwrap().len(), 1, "{failed}");
+    }
+    let (good, failed) = results("brief");
+    assert!(good.get("_meta").is_none(), "{good}");
+    let brief = &failed["_meta"]["toolgate/result"];
+    assert_eq!(brief["next"], "correct-arguments", "{failed}");
+    assert_eq!(brief["reason"], "call it with valid arguments", "{failed}");
+    assert!(brief["correlationId"].is_string() && failed["_meta"].to_string().len() <= 200, "{failed}");
+    let (good, failed) = results("text");
+    assert!(good.get("_meta").is_none() && failed.get("_meta").is_none(), "{good} {failed}");
+    let line = failed["content"][1]["text"].as_str().unwrap();
+    assert!(
+        line.starts_with("[next: correct-arguments (call it with valid arguments); correlation id: "),
+        "{line}"
+    );
+    let (good, failed) = results("full");
+    for result in [&good, &failed] {
+        let full = &result["_meta"]["toolgate/result"];
+        assert!(full["agentHints"]["confidence"].is_number() && full["metadata"]["traceId"].is_string());
+    }
+    assert_eq!(failed["_meta"]["toolgate/result"]["error"]["code"], "invalid_arguments", "{failed}");
 }
 
 #[test]
 fn hints_use_the_names_of_the_profile() {
     let follow_ups = json!({ "tools": [{ "name": "time.now", "mode": "strict", "follow_ups": [
-        { "action": "shapes", "priority": "high" },
         { "action": "delete_all", "priority": "high" },
+        { "action": "shapes", "priority": "high", "description": "Draw it." },
         { "action": "take-a-walk", "priority": "low", "after": ["shapes"] },
     ] }] });
-    let profiles =
-        json!({ "p": { "tools": { "exclude": ["delete_*"], "as": { "shapes": { "name": "forms" } } } } });
+    let tools = json!({ "exclude": ["delete_*"], "as": { "shapes": { "name": "forms" } } });
+    let profiles = json!({ "full": { "hints": "full", "tools": tools }, "brief": { "tools": tools },
+        "same": { "tools": { "exclude": ["delete_*"] } }, "text": { "hints": "text", "tools": tools } });
     let gateway = start_gateway(&profiles, &json!({ "toolbox": follow_ups }));
-    let response = call(&gateway, "/mcp/p", "time.now", &json!({ "zone": "UTC" }));
-    let hints = &response["result"]["_meta"]["toolgate/result"]["agentHints"];
+    let call = |endpoint: &str| call(&gateway, endpoint, "time.now", &json!({ "zone": "UTC" }));
+    let hints = call("/mcp/full")["result"]["_meta"]["toolgate/result"]["agentHints"].take();
     let actions: Vec<_> = hints["suggestedNextActions"]
         .as_array()
         .unwrap()
@@ -376,6 +393,15 @@ fn hints_use_the_names_of_the_profile() {
     assert_eq!(actions, ["forms", "take-a-walk"], "{hints}");
     assert_eq!(hints["dependencies"][0]["dependsOn"], json!(["forms"]), "{hints}");
     assert!(!hints.to_string().contains("delete_all") && !hints.to_string().contains("shapes"), "{hints}");
+    let brief = |endpoint: &str| call(endpoint)["result"]["_meta"]["toolgate/result"].take();
+    assert_eq!(brief("/mcp/brief"), json!({ "next": "forms", "reason": "Draw it." }));
+    assert_eq!(brief("/mcp/same"), json!({ "next": "shapes", "reason": "Draw it." }));
+    assert_eq!(
+        brief("/mcp"),
+        json!({ "next": "delete_all", "reason": "declared as a next step of this tool" })
+    );
+    let text = call("/mcp/text")["result"]["content"].take();
+    assert_eq!(text.as_array().unwrap().last().unwrap()["text"], "[next: forms (Draw it.)]");
 }
 
 #[test]

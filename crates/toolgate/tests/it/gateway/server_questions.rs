@@ -135,6 +135,17 @@ fn undeclared_elicitation_modes_are_refused() {
     assert_eq!(result_text(&stream.message()), r#"{"action":"accept"}"#);
 }
 
+/// No client is asked to open a URL of another application, or one without TLS.
+#[test]
+fn urls_that_browsers_must_not_open_are_refused() {
+    let gateway = Gateway::start(&json!({}));
+    let client = session(&gateway, r#"{ "elicitation": { "form": {}, "url": {} } }"#);
+    for url in ["file:///etc/passwd", "javascript:alert(1)", "vscode://file/x", "http://example.com/"] {
+        let refused = client.post(&call_message(1, "ask", &json!({ "mode": "url", "url": url }))).json();
+        assert!(result_text(&refused).contains("is not opened in a browser"), "{url}: {refused}");
+    }
+}
+
 /// A request state is valid for its caller, its call, and once.
 #[test]
 fn request_states_are_bound_to_their_call() {

@@ -68,30 +68,43 @@ fn custom_redaction_patterns() {
     assert!(!text.contains("4711") && text.contains(r#""arguments":{"message":"***"}"#), "{text}");
 }
 
-/// The first file is backdated by two weeks, and a second one exists.
+/// The first file is twelve days old, by its timestamp and by the files after it.
 #[test]
 fn retention() {
-    for (audit, kept) in [("{ keep: 7d }", false), ("{ keep: 15d }", true)] {
+    for (audit, ages, kept) in [
+        ("{ keep: 10d }", &[12, 9, 6, 3, 1][..], false),
+        ("{ keep: 15d }", &[12, 9, 6, 3, 1], true),
+        // A gap of twelve days may be a jump of the clock.
+        ("{ keep: 10d }", &[12], true),
+    ] {
         let program = project(audit);
-        call(&program, "s__echo message=old");
-        let folder = program.path(".toolgate/log/1");
-        let files = program.files();
-        let (path, bytes) = files
-            .iter()
-            .find(|(path, _)| path.extension().is_some_and(|end| end == "jsonl"))
-            .expect("the log");
-        let today: jiff::civil::Date =
-            path.file_stem().and_then(|day| day.to_str()).expect("a day").parse().expect("a day");
-        let day = today - jiff::Span::new().days(10);
-        let text = String::from_utf8_lossy(bytes).replace(&today.to_string(), &day.to_string());
-        let old = folder.join(format!("{day}.jsonl"));
-        fs_err::write(&old, text).expect("it can be written");
-        fs_err::remove_file(path).expect("the file exists");
+        for age in ages {
+            call(&program, "s__echo message=old");
+            backdate(&program, *age);
+        }
         // The first call creates a new file, the next one deletes the expired one.
         call(&program, "s__echo message=new");
         call(&program, "s__echo message=newer");
-        assert_eq!(old.exists(), kept, "{audit}");
+        let days = program.files().into_keys().filter(|path| path.to_string_lossy().ends_with(".jsonl"));
+        let days = days.filter(|path| !path.ends_with("removed.jsonl")).count();
+        assert_eq!(days, ages.len() + usize::from(kept), "{audit} {ages:?}");
     }
+}
+
+/// Moves the records of today into the past by this number of days.
+fn backdate(program: &Program, days: i64) {
+    let files = program.files();
+    let logs = files.iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "jsonl"));
+    // The days of the names sort by time.
+    let (path, bytes) =
+        logs.max_by_key(|(path, _)| path.file_stem().map(std::ffi::OsStr::to_owned)).expect("the log");
+    let today: jiff::civil::Date =
+        path.file_stem().and_then(|day| day.to_str()).expect("a day").parse().expect("a day");
+    let day = today - jiff::Span::new().days(days);
+    let text = String::from_utf8_lossy(bytes).replace(&today.to_string(), &day.to_string());
+    fs_err::write(program.path(".toolgate/log/1").join(format!("{day}.jsonl")), text)
+        .expect("it can be written");
+    fs_err::remove_file(path).expect("the file exists");
 }
 
 #[test]

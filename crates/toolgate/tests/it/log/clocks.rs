@@ -1,5 +1,5 @@
-//! Clock changes and midnight during calls. The clock is faked by libfaketime, which `cargo xtask test` installs with
-//! the peers.
+//! Clock changes, midnight during calls, and records from a machine whose clock was not set. The clock is faked by
+//! libfaketime, which `cargo xtask test` installs with the peers.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -47,7 +47,7 @@ fn days(program: &Program) -> Vec<(String, Vec<String>)> {
     let mut days = Vec::new();
     for entry in entries.map(|entry| entry.expect("an entry")) {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if let Some(day) = name.strip_suffix(".jsonl").filter(|day| day.starts_with("20")) {
+        if let Some(day) = name.strip_suffix(".jsonl").filter(|day| day.len() == "2026-11-15".len()) {
             let text = fs_err::read_to_string(entry.path()).expect("a file of the log");
             days.push((day.to_owned(), text.lines().map(str::to_owned).collect()));
         }
@@ -117,4 +117,27 @@ fn clock_changes_affect_no_call() {
         .count();
     assert_eq!(ends, calls, "no log file is overwritten or deleted");
     is_whole(&gateway);
+}
+
+/// The first records are from a boot with an unset clock: their timestamps do not make them expire.
+#[test]
+fn records_of_an_unset_clock_are_kept() {
+    for unset in ["1970-01-01", "2099-01-01"] {
+        let program = project(&json!({}));
+        assert_eq!(program.run("tools call s__echo message=x").code, 0);
+        let folder = program.path(".toolgate/log/1");
+        for (day, lines) in days(&program) {
+            // The timestamps are the only difference, as retention does not check hashes.
+            let text =
+                lines.join("\n").replace(&format!("\"time\":\"{day}T"), &format!("\"time\":\"{unset}T"));
+            fs_err::remove_file(folder.join(format!("{day}.jsonl"))).expect("it exists");
+            fs_err::write(folder.join(format!("{unset}.jsonl")), text + "\n").expect("the folder exists");
+        }
+        for _ in 0..3 {
+            assert_eq!(program.run("tools call s__echo message=x").code, 0);
+        }
+        let days = days(&program);
+        assert!(days.iter().any(|(day, _)| day == unset), "{days:?}");
+        assert!(days.len() >= 2, "{days:?}");
+    }
 }

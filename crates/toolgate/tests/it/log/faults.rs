@@ -3,22 +3,28 @@
 //! The full disk is a real file system of one megabyte, and `strace` injects the errors. On machines that do not allow
 //! it, these tests print so.
 
-use std::process::{Command, Stdio};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
 
 use crate::log::audit::records;
-use crate::support::program::Program;
+use crate::support::gateway::{Gateway, OWNER, request, wait_until};
+use crate::support::program::{Program, report_skipped};
 use crate::support::test_server::testkit;
 
-/// Creates a project with a server that counts its calls; `read` is idempotent, `write` is not.
+/// Creates a project with a server that counts its calls; `read` is idempotent, `write` is not, and the server calls
+/// `look` read-only.
 fn project(audit: &str) -> Program {
     let program = Program::new(&[]).with("TOOLGATE_LOG", "off");
     let file = program.path("tools").display().to_string();
     let server = json!({ "command": testkit(), "args": ["scripted", file] });
     program.write("mcp.json", json!({ "servers": { "s": server } }).to_string());
     let tool = |name: &str| json!({ "name": name, "description": name, "inputSchema": { "type": "object" } });
-    program.write("tools", json!({ "tools": [tool("read"), tool("write")] }).to_string());
+    let mut look = tool("look");
+    look["annotations"] = json!({ "readOnlyHint": true });
+    program.write("tools", json!({ "tools": [tool("read"), tool("write"), look] }).to_string());
     let settings = "toolbox: { tools: [{ name: read, idempotent: true }] }";
     program.write("toolgate.yaml", format!("registries: {{ mcp: mcp.json }}\n{settings}\naudit: {audit}\n"));
     program
@@ -42,6 +48,19 @@ fn assert_whole(program: &Program) {
     assert_eq!(run.code, 0, "{run}");
     // Every call the server got is in the log.
     assert!(count(program, "begin") >= server_calls(program));
+    assert_recorded_once(program);
+}
+
+/// Fails if a call has more than one begin or more than one end, or if an end has no begin.
+fn assert_recorded_once(program: &Program) {
+    let mut calls: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for record in records(program, ".toolgate/log") {
+        let Some(id) = record["call"].as_str() else { continue };
+        let (begins, ends) = calls.entry(id.to_owned()).or_default();
+        *begins += usize::from(record["kind"] == "begin");
+        *ends += usize::from(record["kind"] == "end");
+    }
+    assert!(calls.values().all(|(begins, ends)| *begins == 1 && *ends <= 1), "{calls:?}");
 }
 
 #[test]
@@ -88,11 +107,10 @@ fn count_complete(program: &Program, kind: &str) -> usize {
 
 /// Returns the command run under a wrapper, or `None` if the wrapper does not work here.
 #[expect(clippy::disallowed_methods, reason = "what stands between the test and the executable")]
-#[expect(clippy::print_stderr, reason = "shows in the output what was not tested")]
 fn below(program: &Program, wrapper: &[String], works: &[&str], arguments: &[&str]) -> Option<Command> {
     let probe = Command::new(works[0]).args(&works[1..]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: `{}` does not work here", works.join(" "));
+        report_skipped(&format!("`{}` does not work here", works.join(" ")));
         return None;
     }
     let command = program.command(arguments);
@@ -205,4 +223,110 @@ fn full(on_full: &str) {
     assert!(fitted < 50, "{all}");
     // One before, two after, and the idempotent one if allowed.
     assert_eq!(server_calls(&program), fitted + if on_full == "deny" { 3 } else { 4 }, "{all}");
+}
+
+/// A program that injects faults into a running process until it is dropped.
+struct FaultInjector(Child);
+
+impl FaultInjector {
+    /// Injects a fault, such as `error=EIO`, into a system call of a process. Returns `None` if `strace` may not attach
+    /// to it here.
+    #[expect(clippy::disallowed_methods, reason = "the process between the test and the executable")]
+    fn attach(process: u32, call: &str, fault: &str) -> Option<Self> {
+        let arguments = ["-f", "-p", &process.to_string(), "-o", "/dev/null"];
+        let inject = format!("inject={call}:{fault}");
+        let mut command = Command::new("strace");
+        command.args(arguments).args(["-e", &format!("trace={call}"), "-e", &inject]).stderr(Stdio::piped());
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                report_skipped(&format!("strace cannot be started: {error}"));
+                return None;
+            }
+        };
+        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let line = stderr.lines().next().and_then(Result::ok).unwrap_or_default();
+        let injector = Self(child);
+        if !line.contains("attached") {
+            report_skipped(&format!("strace cannot attach: {line}"));
+            return None;
+        }
+        Some(injector)
+    }
+}
+
+impl Drop for FaultInjector {
+    fn drop(&mut self) {
+        // It detaches when it ends.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A disk that fails while the gateway runs: the call is refused and recorded once, `/metrics` counts the error, and
+/// calls work again afterwards.
+#[test]
+fn failing_syncs_are_counted_and_calls_recorded_once() {
+    let gateway = Gateway::start(&json!({}));
+    let call = || gateway.call(OWNER, "echo", &json!({ "message": "x" })).status_and_code();
+    assert_eq!(call().0, 200);
+    let sync_errors = || {
+        let metrics = gateway.get("/metrics", OWNER).body;
+        let name = r#"toolgate_log_errors_total{operation="sync"} "#;
+        let count = metrics.lines().find_map(|line| line.strip_prefix(name)).map(str::parse::<u64>);
+        count.expect("the counter exists").expect("a number")
+    };
+    assert_eq!(sync_errors(), 0);
+    let process = gateway.running.child.id();
+    let Some(injector) = FaultInjector::attach(process, "fdatasync", "error=EIO") else { return };
+    let before = gateway.seen().len();
+    assert_eq!(call(), (503, "storage_unavailable".to_owned()));
+    assert_eq!(gateway.seen().len(), before, "the call was not sent");
+    assert!(sync_errors() >= 1);
+    drop(injector);
+    wait_until("a call succeeds again", || call().0 == 200);
+    assert_recorded_once(&gateway.program);
+    let verified = gateway.program.run("log verify");
+    assert_eq!(verified.code, 0, "{verified}");
+}
+
+/// A call that must not be repeated waits for one sync, and a call of a tool that its server calls read-only for none:
+/// both are answered while every later sync hangs.
+#[test]
+fn calls_wait_for_one_sync_at_most() {
+    let gateway = Gateway::serve(project("{ reserve: none }").with("TOOLGATE_API_KEY", OWNER));
+    let call = |tool: &str| gateway.call(OWNER, tool, &json!({})).status_and_code();
+    let process = gateway.running.child.id();
+    // Longer than a test waits for an answer.
+    let fault = "delay_enter=120000000:when=2+";
+    let Some(injector) = FaultInjector::attach(process, "fdatasync", fault) else { return };
+    for tool in ["write", "look", "read"] {
+        assert_eq!(call(tool), (200, "none".to_owned()), "{tool}");
+    }
+    assert_eq!(server_calls(&gateway.program), 3);
+    assert_eq!((count(&gateway.program, "begin"), count(&gateway.program, "end")), (3, 3));
+    drop(injector);
+    assert_eq!(call("write").0, 200);
+    assert_recorded_once(&gateway.program);
+}
+
+/// A caller that disconnects while the begin of its call waits for a slow disk leaves one call in the log.
+#[test]
+fn disconnect_during_the_begin_record_is_recorded_once() {
+    let gateway = Gateway::start(&json!({}));
+    let process = gateway.running.child.id();
+    let Some(injector) = FaultInjector::attach(process, "fdatasync", "delay_enter=4000000") else { return };
+    let body = json!({ "arguments": { "message": "x" } }).to_string();
+    let headers = [&*format!("Authorization: Bearer {OWNER}"), "Content-Type: application/json"];
+    let mut stream = gateway.connect();
+    stream.write_all(request("POST /v1/tools/echo/call", &headers, &body).as_bytes()).expect("it is open");
+    wait_until("the begin is written", || count(&gateway.program, "begin") > 0);
+    drop(stream);
+    wait_until("the end is written", || count(&gateway.program, "end") > 0);
+    drop(injector);
+    // The record of another call: everything about the first one is in the log by then.
+    assert_eq!(gateway.call(OWNER, "missing", &json!({})).status, 404);
+    assert_eq!((count(&gateway.program, "begin"), count(&gateway.program, "end")), (2, 2));
+    assert_recorded_once(&gateway.program);
+    assert_eq!(gateway.seen().len(), 0, "the call was not sent");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::support::program::Program;
+use crate::support::program::{Program, report_skipped};
 use crate::support::test_server::entry;
 
 fn servers(names: &[&str]) -> String {
@@ -278,7 +278,7 @@ fn invalid_files_stay_unchanged() {
 #[test]
 fn disk_errors_lose_nothing() {
     if !has_strace() {
-        eprintln!("strace is not there, so no failure was injected; `apt-get install strace` brings it");
+        report_skipped("strace does not work here; `apt-get install strace` installs it");
         return;
     }
     let old = TOOLS.to_owned();

@@ -258,6 +258,98 @@ fn registering_commands_needs_a_named_permission() {
     wait_until("the end of its process", || processes_left(&marker) == 0);
 }
 
+/// The keys of a tool that decide which program runs need the permission to run programs, in every spelling.
+#[test]
+fn the_program_of_a_tool_needs_a_named_permission() {
+    let gateway = Gateway::serve(project(&json!({})));
+    gateway.program.write("tools/other.py", "");
+    let plain =
+        |name: &str| json!({ "name": name, "description": "Adds.", "input_schema": { "type": "object" } });
+    let with = |name: &str, key: &str, value: Json| {
+        let mut entry = plain(name);
+        entry[key] = value;
+        entry
+    };
+    let refused = |first: &str, key: &str, body: &Json| {
+        let response = send(&gateway, first, key, None, body);
+        assert_eq!(response.status_and_code(), (403, "unauthorized".to_owned()), "{first} {key} {body}");
+        let expected = r#"bearer error="insufficient_scope", scope="servers:exec""#;
+        assert_eq!(response.header("www-authenticate"), Some(expected), "{first} {key} {body}");
+    };
+    let programs = [
+        ("env", json!({ "PYTHONWARNINGS": "all:0:antigravity.x:0:0", "BROWSER": "/bin/sh -c id #%s" })),
+        ("env", json!({ "BASH_ENV": "x.sh" })),
+        ("env", json!({ "LD_PRELOAD": "x.so" })),
+        ("env", json!({ "PATH": "/tmp" })),
+        ("script_path", json!("other.py")),
+        ("config", json!({ "script_path": "other.py" })),
+        ("config", json!({ "scriptPath": "other.py" })),
+        ("entrypoint", json!("main")),
+        ("function", json!("main")),
+    ];
+    for key in ["writer-key", "star-key"] {
+        for (member, value) in &programs {
+            refused("POST /v1/tools", key, &with("sum", member, value.clone()));
+        }
+    }
+    // The default script, written out or not, is the one that the operator put there for this tool.
+    assert_eq!(gateway.post("/v1/tools", "writer-key", &tool("sum")).status, 201);
+    assert_eq!(send(&gateway, "PUT /v1/tools/sum", "writer-key", None, &plain("sum")).status, 200);
+    for (member, value) in &programs {
+        refused("PATCH /v1/tools/sum", "writer-key", &json!({ *member: value }));
+        refused("PUT /v1/tools/sum", "writer-key", &with("sum", member, value.clone()));
+    }
+    let patch = |key: &str, body: Json| send(&gateway, "PATCH /v1/tools/sum", key, None, &body).status;
+    assert_eq!(patch(OWNER, json!({ "env": { "A": "1" }, "script_path": "other.py" })), 200);
+    assert_eq!(patch("writer-key", json!({ "description": "Adds two.", "script_path": "other.py" })), 200);
+    refused("PATCH /v1/tools/sum", "star-key", &json!({ "env": null }));
+    refused("PUT /v1/tools/sum", "star-key", &tool("sum"));
+    // A foreign vocabulary, translated when the entry is read, is no way around.
+    refused(
+        "POST /v1/tools",
+        "star-key",
+        &json!({ "name": "foreign", "description": "Adds.", "risk": "read",
+        "inputs": { "type": "object" }, "script_path": "other.py" }),
+    );
+    assert_eq!(send(&gateway, "DELETE /v1/tools/sum", "writer-key", None, &Json::Null).status, 204);
+}
+
+/// The permissions that a tool requires can be changed only by a caller that has the old and the new ones.
+#[test]
+fn the_permissions_of_a_tool_are_changed_by_those_who_have_them() {
+    let gateway = Gateway::serve(project(&json!({ "callers": [
+        { "id": "writer", "permissions": ["tools:write", "tools:sum"], "api_key": "writer-key" },
+        { "id": "both", "permissions": ["tools:write", "tools:sum", "bank:pay"], "api_key": "both-key" },
+    ] })));
+    let mut guarded = tool("sum");
+    guarded["permissions"] = json!(["bank:pay"]);
+    let scopes = json!({ "name": "sum", "description": "Adds.", "inputs": { "type": "object" },
+        "scopeRequirement": { "requiredScopes": ["bank:pay"] } });
+    let status = |first: &str, key: &str, body: &Json| {
+        let response = send(&gateway, first, key, None, body);
+        let challenge = response.header("www-authenticate").unwrap_or_default().to_owned();
+        assert!(response.status != 403 || challenge.contains("bank:pay"), "{response:?}");
+        response.status
+    };
+    assert_eq!(status("POST /v1/tools", "writer-key", &guarded), 403, "a permission that it lacks");
+    assert_eq!(status("POST /v1/tools", "writer-key", &scopes), 403, "in other words");
+    assert_eq!(status("POST /v1/tools", "both-key", &guarded), 201);
+    let none = json!({ "permissions": null });
+    for body in [&none, &json!({ "permissions": [] }), &json!({ "permissions": ["tools:sum"] })] {
+        assert_eq!(status("PATCH /v1/tools/sum", "writer-key", body), 403, "{body}");
+    }
+    assert_eq!(status("PUT /v1/tools/sum", "writer-key", &tool("sum")), 403);
+    assert_eq!(status("DELETE /v1/tools/sum", "writer-key", &Json::Null), 403, "removed and added again");
+    assert_eq!(status("PATCH /v1/tools/sum", "writer-key", &json!({ "description": "Adds two." })), 200);
+    assert_eq!(status("PUT /v1/tools/sum", "writer-key", &guarded), 200, "the same permissions");
+    assert_eq!(status("PATCH /v1/tools/sum", "both-key", &none), 200);
+    assert_eq!(
+        status("PATCH /v1/tools/sum", "both-key", &json!({ "permissions": ["bank:pay", "tools:sum"] })),
+        200
+    );
+    assert_eq!(status("DELETE /v1/tools/sum", "both-key", &Json::Null), 204);
+}
+
 /// With an allowlist of commands, no other command runs: by a new entry, a change or another key.
 #[test]
 fn the_command_allowlist_applies_to_every_change() {
@@ -281,6 +373,8 @@ fn the_command_allowlist_applies_to_every_change() {
     let mut both = with_name("kit", entry("faulty"));
     both["server"] = json!("some-package");
     refused("POST /v1/servers", &both);
+    let message = gateway.post("/v1/servers", OWNER, &both).json()["error"]["message"].take();
+    assert_eq!(message, "`server` is not allowed with `serve.allow_commands`", "the command is allowed");
     refused("PATCH /v1/servers/of_the_files", &json!({ "enabled": true, "args": ["-c", "true"] }));
     assert_eq!(gateway.post("/v1/servers", OWNER, &with_name("kit", entry("faulty"))).status, 201);
     refused("PATCH /v1/servers/kit", &shell);
@@ -319,6 +413,16 @@ fn private_networks_are_refused() {
     let gateway = Gateway::serve(project(&json!({ "serve": { "allow_networks": ["127.0.0.0/8"] } })));
     let made = gateway.post("/v1/servers", "writer-key", &server(urls[0]));
     assert_eq!((made.status, &made.json()["server"]["state"]), (201, &json!("ready")), "{made:?}");
+    let written: Json = serde_json::from_str(&gateway.program.read("mcp.json")).expect("JSON");
+    assert_eq!(
+        written["servers"]["kit"]["allow_networks"],
+        json!(["127.0.0.0/8"]),
+        "checked on every connection"
+    );
+    for change in [json!({ "allow_networks": ["0.0.0.0/0"] }), json!({ "allow_networks": null })] {
+        let patched = send(&gateway, "PATCH /v1/servers/kit", "writer-key", None, &change);
+        assert_eq!(patched.status_and_code(), (422, "invalid".to_owned()), "{change}");
+    }
     for url in &urls[2..3] {
         let patched = send(&gateway, "PATCH /v1/servers/kit", "writer-key", None, &json!({ "url": url }));
         assert_eq!(patched.status_and_code(), (422, "ssrf_blocked".to_owned()), "{url}");
@@ -383,6 +487,38 @@ fn manual_edits_and_api_changes_coexist() {
     let made = gateway.post("/v1/tools", OWNER, &tool("sum"));
     assert_eq!(made.status, 201, "{made:?}");
     assert!(is_there("mended") && is_there("sum") && !is_there("by_hand"));
+}
+
+/// An editor or a full disk may leave a file without its content. Nothing is removed because of that.
+#[test]
+fn lost_project_files_keep_the_last_state() {
+    let mut server = with_name("kit", entry("good"));
+    server["mode"] = json!("dynamic");
+    server["default_tool_config"] = json!({});
+    let gateway = Gateway::serve(project(&json!({ "toolbox": { "mcps": [server] } })));
+    let file = gateway.program.path("toolgate.yaml");
+    let original = gateway.program.read("toolgate.yaml");
+    let is_refused = || {
+        let change = json!({ "description": "Sums." });
+        send(&gateway, "PATCH /v1/tools/sum", OWNER, None, &change).status != 200
+    };
+    assert_eq!(gateway.post("/v1/tools", OWNER, &tool("sum")).status, 201);
+    let has_tools = || gateway.call(OWNER, "echo", &json!({ "message": "hello" })).status == 200;
+    assert!(has_tools());
+    let half = &original[..original.len() / 2];
+    let comments = "# the rest was lost\n\n  # here too\n";
+    for text in
+        ["", " \n\t\n", comments, "---\n# nothing\n...\n", "null # nothing\n", "\u{feff}# nothing\n", half]
+    {
+        gateway.program.write("toolgate.yaml", text);
+        wait_until("the refusal", || is_refused() || !has_tools());
+        assert!(has_tools(), "{text:?} removed the tools");
+        gateway.program.write("toolgate.yaml", &original);
+        wait_until("the original", || !is_refused());
+    }
+    fs_err::remove_file(&file).expect("it is our file");
+    wait_until("the refusal", || is_refused() || !has_tools());
+    assert!(has_tools(), "removing the file removed the tools");
 }
 
 /// Returns the output of a command without its revision.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::support::program::{HANG_TIMEOUT, Program, RunOutput};
+use crate::support::gateway::{Gateway, wait_until};
+use crate::support::program::{HANG_TIMEOUT, Program, RunOutput, peak_of};
 use crate::support::test_server::testkit;
 
 /// Creates a project with one server, `s`, whose tools are in the file `tools`.
@@ -196,6 +197,24 @@ fn a_burst_of_notifications_is_debounced() {
     }
 }
 
+/// While a server reports changes all the time, its lists are requested ever more rarely. Its last change counts at once.
+#[test]
+fn the_last_change_after_a_storm_is_seen_soon() {
+    let program = project(&[], json!({}), &[tool("one", "Adds.")]);
+    let watch = program.start("servers --watch --json");
+    watch.line(|line| line.contains(r#""name":"one""#));
+    let mut notify = 100;
+    wait_until("five lists", || {
+        notify += 1;
+        offer(&program, &[tool("one", "Adds.")], notify);
+        lists(&program) >= 5
+    });
+    // The lists do not tell when the storm has passed through the pipe, so it goes on until the last change.
+    offer(&program, &[tool("one", "Adds."), tool("two", "Multiplies.")], 100);
+    let (_, took) = watch.line(|line| line.contains(r#""name":"two""#));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
 #[test]
 fn an_approval_reaches_a_running_process() {
     let program = project(&[], json!({}), &[tool("sum", "Adds two numbers.")]);
@@ -284,4 +303,30 @@ fn output_validation_is_configurable() {
     assert_eq!(result["status"], "success");
     assert_eq!(result["agentHints"]["warnings"][0]["type"], "validation");
     assert_eq!(is_called(json!({ "output_validation": "strict" }))["error"]["code"], "invalid_output");
+}
+
+/// A server that offers other names in every list fills neither the lock file nor the memory.
+#[test]
+fn pins_of_a_server_are_bounded() {
+    let server = json!({
+        "name": "s", "command": testkit(), "args": ["fresh-names"], "mode": "dynamic",
+        "default_tool_config": { "max_instances": 1, "timeout": "9s" },
+    });
+    let program = crate::support::gateway::project(&json!({ "mcps": [server] }));
+    let gateway = Gateway::serve(program.with("TOOLGATE_LOG", "error"));
+    gateway.wait("the limit", |gateway| {
+        let shown = gateway.program.read("~/stderr");
+        shown.contains("too many tools to pin them all; run `toolgate servers approve s`")
+            && shown.contains("more tools from MCP 's' are quarantined; `toolgate servers show s` lists them")
+    });
+    let lock: Json = serde_json::from_str(&gateway.program.read("toolgate.lock")).expect("JSON");
+    let pinned = lock["servers"]["s"]["tools"].as_object().expect("pins").len();
+    assert!((2_000..=10_000).contains(&pinned), "{pinned}");
+    let size = fs_err::metadata(gateway.program.path("toolgate.lock")).expect("it exists").len();
+    assert!(size < 24 << 20, "{size} bytes");
+    let shown = gateway.program.read("~/stderr");
+    assert!(shown.lines().count() < 200, "{} lines on stderr", shown.lines().count());
+    let status = fs_err::read_to_string(format!("/proc/{}/status", gateway.running.child.id()));
+    let peak = peak_of(&status.expect("it runs")).expect("a peak");
+    assert!(peak < 512 << 20, "{} MiB", peak >> 20);
 }

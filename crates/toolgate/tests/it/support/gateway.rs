@@ -41,7 +41,7 @@ pub(crate) fn project(config: &Json) -> Program {
     let mut whole = json!({ "toolbox": { "mcps": [server] } });
     for (key, value) in config.as_object().into_iter().flatten() {
         match key.as_str() {
-            "tools" | "max_concurrent" => whole["toolbox"][key] = value.clone(),
+            "tools" | "max_concurrent" | "taint_window" | "hints" => whole["toolbox"][key] = value.clone(),
             "mcps" => whole["toolbox"]["mcps"] = value.clone(),
             "server" => {
                 let server = &mut whole["toolbox"]["mcps"][0];

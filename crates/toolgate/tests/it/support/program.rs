@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, mpsc};
@@ -22,6 +22,13 @@ pub(crate) struct Program {
 
 /// Exceeded only by a hang, however busy the machine is.
 pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Reports a test, or a part of one, that this machine cannot run. Not with `println!`, whose output is hidden if the test
+/// passes.
+pub(crate) fn report_skipped(reason: &str) {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+}
 
 /// Exit code and output of a run.
 pub(crate) struct RunOutput {
@@ -121,11 +128,12 @@ impl Program {
         command
     }
 
-    /// Starts `toolgate` for a command that does not end by itself.
+    /// Starts `toolgate` for a command that does not end by itself. Its stderr is in `~/stderr`.
     pub(crate) fn start(&self, arguments: &str) -> RunningProgram {
         let mut command = self.command(&arguments.split_whitespace().collect::<Vec<_>>());
+        let stderr = fs_err::File::create(self.path("~/stderr")).expect("the folder is writable");
         let mut child =
-            command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the executable starts");
+            command.stdout(Stdio::piped()).stderr(stderr.into_file()).spawn().expect("the executable starts");
         let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {

@@ -18,6 +18,11 @@ pub(crate) struct TerminalSession {
 
 impl TerminalSession {
     pub(crate) fn open(program: &Program, arguments: &[&str]) -> Self {
+        Self::open_with(program, arguments, "")
+    }
+
+    /// Opens a terminal with keys that were typed before the program starts.
+    pub(crate) fn open_with(program: &Program, arguments: &[&str], typed: &str) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
         grantpt(&master).expect("the terminal is accessible");
         unlockpt(&master).expect("the terminal is accessible");
@@ -28,10 +33,11 @@ impl TerminalSession {
             Stdio::from(file.into_parts().0)
         };
         let mut command = program.command(arguments);
-        let child =
-            command.stdin(open()).stdout(open()).stderr(open()).spawn().expect("the executable starts");
+        command.stdin(open()).stdout(open()).stderr(open());
+        let mut master = std::fs::File::from(master);
+        master.write_all(typed.as_bytes()).expect("it can be typed");
+        let child = command.spawn().expect("the executable starts");
         drop(command);
-        let master = std::fs::File::from(master);
         let (shown, mut screen) =
             (Arc::<Mutex<String>>::default(), master.try_clone().expect("it can be read"));
         let kept = Arc::clone(&shown);

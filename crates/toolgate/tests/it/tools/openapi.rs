@@ -189,7 +189,8 @@ fn failures_have_their_status() {
     let (code, error) = failed(&program, "get_pet", &json!({ "id": "3" }));
     assert_eq!((code.as_str(), &error["retryAfterMs"]), ("service_unavailable", &json!(9_000)));
     api.respond_with("/v1/pets/4", answer("401 Unauthorized", "", b""));
-    let (_, error) = failed(&program, "get_pet", &json!({ "id": "4" }));
+    let (code, error) = failed(&program, "get_pet", &json!({ "id": "4" }));
+    assert_eq!((code.as_str(), &error["retryable"]), ("unauthorized", &json!(false)));
     assert!(error["hint"].as_str().expect("a hint").contains("`auth`"), "{error}");
     // Responses with `Retry-After` are not retried within the call; otherwise only idempotent requests are.
     let count = |path: &str| api.request_lines().iter().filter(|line| line.ends_with(path)).count();

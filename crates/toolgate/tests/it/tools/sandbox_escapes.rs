@@ -511,3 +511,27 @@ fn ordinary_code_works() {
         world.check_nothing_left();
     }
 }
+
+/// `check` and the start of a gateway report that the machine forbids namespaces, once and with the reason.
+#[test]
+fn missing_namespaces_are_reported() {
+    for mode in MODES {
+        let Some(world) = World::new(mode, json!({})) else { continue };
+        for line in [&["check"][..], &["stdio"]] {
+            let output: Output = world.toolgate(line).output().expect("it runs");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            let warning = "the sandbox of `code_execution` has no namespaces: Operation not permitted";
+            assert_eq!(
+                stderr.matches(warning).count(),
+                usize::from(!mode.namespaces),
+                "{mode:?} {line:?}: {stderr}"
+            );
+            assert!(output.status.success(), "{mode:?} {line:?}: {stderr}");
+        }
+    }
+    // Without the sandbox, there is nothing to report.
+    let mode = Mode { namespaces: false, unprivileged: false };
+    let Some(world) = World::new(mode, json!({ "sandbox": false })) else { return };
+    let output = world.toolgate(&["check"]).output().expect("it runs");
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("namespaces"), "{output:?}");
+}

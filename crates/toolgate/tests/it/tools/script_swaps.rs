@@ -12,6 +12,9 @@ use serde_json::{Value as Json, json};
 
 const KEY: &str = "the-key-of-the-owner";
 const CALLS: usize = 100;
+const MAX_CALLS: usize = 20_000;
+/// Fewer, because Node.js starts slowly.
+const NODE_CALLS: usize = 8;
 const CLIENTS: usize = 4;
 
 /// A running gateway. Dropping it stops it.
@@ -64,13 +67,27 @@ impl Drop for Gateway {
     }
 }
 
-fn write_script(path: &Path, output: &str, mode: u32) {
-    fs_err::write(path, format!("#!/bin/sh\necho '\"{output}\"'\n")).expect("a new file");
+const SHELL: &str = "#!/bin/sh\necho '\"OUTPUT\"'\n";
+/// With this flag, Node.js reads the opened file. Otherwise it reads the path that the descriptor had.
+const NODE: &str = "#!/usr/bin/env -S node --preserve-symlinks-main\nconsole.log('\"OUTPUT\"')\n";
+
+fn write_script(path: &Path, script: &str, output: &str, mode: u32) {
+    fs_err::write(path, script.replace("OUTPUT", output)).expect("a new file");
     fs_err::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("our file");
 }
 
 #[test]
 fn only_the_checked_file_runs() {
+    swap(SHELL, CALLS);
+}
+
+#[test]
+fn only_the_checked_file_runs_with_node() {
+    swap(NODE, NODE_CALLS);
+}
+
+/// Replaces a script while clients call it at least this often each.
+fn swap(script: &str, calls: usize) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let project = folder.path().join("project");
     let tools = project.join("tools");
@@ -79,9 +96,9 @@ fn only_the_checked_file_runs() {
         "input_schema": { "type": "object" }, "timeout": "50s" });
     fs_err::write(tools.join("tools.json"), json!({ "tools": [entry] }).to_string()).expect("a new file");
     let (good, foreign) = (folder.path().join("good"), folder.path().join("foreign"));
-    write_script(&good, "the good one", 0o755);
+    write_script(&good, script, "the good one", 0o755);
     // Every user can write to it, so Toolgate refuses to run it. The link leads outside, which is refused too.
-    write_script(&foreign, "the foreign one", 0o777);
+    write_script(&foreign, script, "the foreign one", 0o777);
     let target = tools.join("swapped");
     fs_err::hard_link(&good, &target).expect("a new link");
     let gateway = Gateway::start(&project);
@@ -105,7 +122,12 @@ fn only_the_checked_file_runs() {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| {
                 scope.spawn(|| {
-                    for _ in 0..CALLS {
+                    // Both outcomes must occur, however the threads are scheduled.
+                    let both = || ran.load(Ordering::Relaxed) > 0 && refused.load(Ordering::Relaxed) > 0;
+                    for call in 0..MAX_CALLS {
+                        if call >= calls && both() {
+                            break;
+                        }
                         let response = gateway.call();
                         if response.contains("the foreign one") {
                             return Err(response);

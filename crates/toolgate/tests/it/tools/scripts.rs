@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::support::gateway::wait_until;
-use crate::support::program::Program;
+use crate::support::program::{Program, report_skipped};
 use crate::support::scripts::{call, mode, project};
 use crate::support::test_server::processes_left;
 
@@ -68,20 +68,22 @@ fn startup_errors_have_hints() {
     for (tool, code, expected, hint) in [
         (
             "missing",
-            "tool_execution_error",
+            "tool_unusable",
             "the script `tools/missing.py` of tool `missing` does not exist",
             "create it",
         ),
-        ("plain", "tool_execution_error", "plain.sh` is not executable", "chmod +x"),
+        ("plain", "tool_unusable", "plain.sh` is not executable", "chmod +x"),
         ("invalid", "tool_execution_error", "its stdout is not JSON: ", ""),
         ("shape", "invalid_output", "is not of type", ""),
         ("fails", "tool_execution_error", "`tools/fails.sh` exited with code 1: no such card", ""),
-        ("nothing", "tool_execution_error", "a script needs a first line such as `#!/bin/sh`", ""),
-        ("lost", "tool_execution_error", "the interpreter in its first line does not exist", ""),
-        ("open", "tool_execution_error", "is writable by every user", "chmod o-w"),
+        ("nothing", "tool_unusable", "a script needs a first line such as `#!/bin/sh`", ""),
+        ("lost", "tool_unusable", "the interpreter in its first line does not exist", ""),
+        ("open", "tool_unusable", "is writable by every user", "chmod o-w"),
     ] {
         let envelope = call(&program, tool, &json!({ "password": "hunter2hunter2" }));
         assert_eq!(error(&envelope).0, code, "{envelope}");
+        let class = if code == "tool_execution_error" { "business" } else { "system" };
+        assert_eq!(envelope["error"]["class"], class, "{envelope}");
         assert!(error(&envelope).1.contains(expected), "{envelope}");
         assert!(envelope["error"]["hint"].as_str().unwrap_or_default().contains(hint), "{envelope}");
     }
@@ -111,7 +113,7 @@ fn scripts_must_be_in_their_folder() {
     std::os::unix::fs::symlink(gateway.program.path("outside.sh"), gateway.program.path("tools/inside.sh"))
         .expect("a symbolic link");
     let answer = gateway.call(crate::support::gateway::OWNER, "inside", &json!({}));
-    assert_eq!(answer.status_and_code().1, "tool_execution_error", "{answer:?}");
+    assert_eq!(answer.status_and_code().1, "tool_unusable", "{answer:?}");
     assert!(answer.body.contains("leads outside of its folder"), "{answer:?}");
 }
 
@@ -192,7 +194,7 @@ fn python_files_that_fail_to_load() {
         ("import os; os._exit(7)", "exited with code 7 before it had loaded", ""),
     ] {
         let envelope = python(source, json!({}));
-        assert_eq!(error(&envelope).0, "tool_execution_error", "{envelope}");
+        assert_eq!(error(&envelope).0, "tool_unusable", "{envelope}");
         assert!(error(&envelope).1.contains(expected), "{source}: {envelope}");
         assert!(
             envelope["error"]["hint"].as_str().unwrap_or_default().contains(hint),
@@ -352,7 +354,7 @@ def run(args):
     let output = match command.output() {
         Ok(output) => output,
         Err(error) => {
-            println!("skipped: another user cannot start the executable: {error}");
+            report_skipped(&format!("another user cannot start the executable: {error}"));
             return;
         }
     };

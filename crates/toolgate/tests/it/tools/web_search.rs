@@ -168,7 +168,7 @@ fn failing_engines() {
             "",
             "{\"detail\": \"a-secret-detail\"}",
             "tavily",
-            "provider_failure",
+            "unauthorized",
             "`web_search.key`",
         ),
         ("422 Unprocessable Entity", "", "{}", "brave", "provider_failure", "422"),

@@ -38,7 +38,7 @@ fn a_worker_stays_until_its_file_changes() {
     assert_eq!(text(&gateway, "counts", &json!({})), "new 2");
     // A failing worker stays; a broken file is reported, and the next valid one is used.
     write_script(&gateway.program, "counts.py", "def run(args:");
-    assert_eq!(gateway.call(OWNER, "counts", &json!({})).code(), "tool_execution_error");
+    assert_eq!(gateway.call(OWNER, "counts", &json!({})).code(), "tool_unusable");
     write_script(&gateway.program, "counts.py", counts);
     assert_eq!(text(&gateway, "counts", &json!({})), "1");
     fs_err::remove_file(gateway.program.path("tools/counts.py")).expect("the file exists");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use toolgate_config::Environment;
-use toolgate_upstream::scan::ScanLimits;
+use toolgate_upstream::connect::ConnectionLimits;
 use toolgate_upstream::{ClientFeatures, LoginOptions, NoResponder, Server};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt};
 
@@ -27,7 +27,7 @@ fn an_outage_gets_four_attempts_and_then_probes() {
     tokio.block_on(async {
         let server = Server::new(
             spec,
-            ScanLimits::default(),
+            ConnectionLimits::default(),
             &LoginOptions::default(),
             ClientFeatures::Responder(Arc::new(NoResponder)),
         );

@@ -76,7 +76,7 @@ fn hidden_tools_look_nonexistent() {
     let listed = |caller: &str| {
         program.run(&format!("tools list --json --as {caller}")).json().as_array().map(Vec::len)
     };
-    assert_eq!((listed("stranger"), listed("reader"), listed("owner")), (Some(0), Some(5), Some(5)));
+    assert_eq!((listed("stranger"), listed("reader"), listed("owner")), (Some(0), Some(0), Some(5)));
     assert_eq!(calls(&program), 0);
 }
 
@@ -104,6 +104,40 @@ fn rules_permit_forbid_ask_and_fail() {
     );
 }
 
+/// The spelling of a number and the shape of an argument do not get past a rule.
+#[test]
+fn rules_apply_to_every_spelling_and_shape() {
+    let program = project("good", json!({ "callers": callers() }));
+    program.write(
+        "policy.cedar",
+        r#"
+        forbid(principal, action == Action::"call", resource)
+          when { context.numbers.hasTag("n") && context.numbers.getTag("n") > 100 };
+        forbid(principal, action == Action::"call", resource)
+          when { context.arguments.hasTag("to") && context.arguments.getTag("to") == "x" };"#,
+    );
+    let code_with = |arguments: &str| {
+        code(&program.run_list(&["tools", "call", "bank__echo", "--args", arguments, "--json"]))
+    };
+    for allowed in [r#"{"n":1e2}"#, r#"{"n":100.0}"#, r#"{"to":"y"}"#, "{}"] {
+        assert_eq!(code_with(allowed), "none", "{allowed}");
+    }
+    let before = calls(&program);
+    for denied in [
+        r#"{"n":1e7}"#,
+        r#"{"n":10000010e-1}"#,
+        r#"{"n":99999999999999999999}"#,
+        r#"{"n":100.5}"#,
+        r#"{"n":"5000"}"#,
+        r#"{"n":[5000]}"#,
+        r#"{"to":["x"]}"#,
+        r#"{"to":{"address":"x"}}"#,
+    ] {
+        assert_eq!(code_with(denied), "unauthorized", "{denied}");
+    }
+    assert_eq!(calls(&program), before, "nothing was sent");
+}
+
 #[test]
 fn why_explains_a_decision() {
     let program = project("good", json!({ "callers": callers() }));
@@ -114,7 +148,7 @@ fn why_explains_a_decision() {
     assert_eq!(shown, "deny: owner and bank__echo\n  requires bank:echo: granted\n  decided by: no-big-sums");
     let run = program.run("why reader bank__echo --json");
     let why = run.json();
-    assert_eq!((run.code, &why["decision"], &why["visible"]), (1, &json!("deny"), &json!(true)));
+    assert_eq!((run.code, &why["decision"], &why["visible"]), (1, &json!("deny"), &json!(false)));
     assert_eq!(why["permissions"], json!([{ "permission": "bank:echo", "given": false }]));
     assert_eq!(program.run("why owner bank__echo").code, 0);
     assert_eq!(calls(&program), 0, "nothing was called");
@@ -213,8 +247,8 @@ fn statistics_outlive_the_process() {
     let program = project("good", json!({}));
     let hints = |line: &str| program.run(line).json()["agentHints"].clone();
     let first = hints("tools call bank__echo text=x --json");
-    hints("tools call bank__environment --json");
     for _ in 0..5 {
+        hints("tools call bank__environment --json");
         hints("tools call bank__echo text=x --json");
     }
     let later = hints("tools call bank__echo text=x --json");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value as Json, json};
 
 use crate::support::program::{HANG_TIMEOUT, Program, RunOutput};
-use crate::support::test_server::{entry, processes_left, testkit};
+use crate::support::test_server::{entry, processes_left, processes_with, testkit};
 
 /// Sequences that deceive a terminal or a reader: a colour, a title, a link, bidi overrides, zero-width characters and
 /// C1 controls.
@@ -303,4 +303,58 @@ fn sigkill_of_toolgate_leaves_no_server() {
     child.wait().expect("the process is a child");
     let took = wait_until(HANG_TIMEOUT, "servers are left", || processes_left(&marker) == 0);
     println!("20 servers were gone {took:?} after their parent was killed");
+}
+
+/// A server that logs without end cannot hide the lines of others, nor fill the disk.
+#[test]
+fn log_messages_of_a_server_are_rate_limited() {
+    let server = json!({ "name": "s", "command": testkit(), "args": ["chatty"], "mode": "dynamic",
+        "default_tool_config": { "max_instances": 1, "timeout": "9s" } });
+    let program = crate::support::gateway::project(&json!({ "mcps": [server] })).with("TOOLGATE_LOG", "warn");
+    let gateway = crate::support::gateway::Gateway::serve(program);
+    let shown = || gateway.program.read("~/stderr");
+    wait_until(HANG_TIMEOUT, "the count", || shown().contains("log lines of MCP server 's' were suppressed"));
+    let (text, mut suppressed) = (shown(), 0);
+    for line in text.lines().filter(|line| line.contains("were suppressed")) {
+        let count = line.split_whitespace().find_map(|word| word.parse::<usize>().ok());
+        suppressed += count.expect("a number");
+    }
+    let logged = text.lines().filter(|line| line.contains("is on fire")).count();
+    assert!((1..=60).contains(&logged), "{logged} lines");
+    assert!(suppressed + logged <= 5_000 && suppressed > 4_000, "{suppressed} suppressed, {logged} logged");
+}
+
+/// Descendants that left the session of their shim are found even if the shim is killed.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a signal, without unsafe code")]
+fn sigkill_of_the_shim_leaves_no_process() {
+    let marker = format!("orphans-{}", std::process::id());
+    let program = project(&json!({}));
+    let hides = "setsid sh -c 'setsid sleep 900 & sleep 900' &\nsetsid sleep 900 &\nexec \"$@\"\n";
+    program.write("server.sh", hides);
+    let good = entry("good");
+    let server = json!({ "command": "sh", "args": [program.path("server.sh"), good["command"], "good"],
+        "timeout": "60s", "env": { "TOOLGATE_TEST_MARKER": marker } });
+    let other = format!("bystander-{}", std::process::id());
+    let mut bystander = entry("good");
+    bystander["env"] = json!({ "TOOLGATE_TEST_MARKER": other });
+    program.write("mcp.json", json!({ "servers": { "s": server, "bystander": bystander } }).to_string());
+    let _watch = program.start("servers --watch --json");
+    let named = |pid: &u32, name: &str| {
+        fs_err::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    wait_until(HANG_TIMEOUT, "no sleepers", || {
+        processes_with(&marker).iter().filter(|pid| named(pid, "sleep")).count() == 3
+            && processes_left(&other) == 2
+    });
+    // The server is started again after the kill, so only the processes of its first start must end.
+    let first = processes_with(&marker);
+    let shim = first.iter().find(|pid| named(pid, "toolgate-shim")).expect("a shim");
+    let killed = std::process::Command::new("kill").args(["-KILL", &shim.to_string()]).status();
+    assert!(killed.expect("`kill` is installed").success());
+    let took = wait_until(HANG_TIMEOUT, "processes are left", || {
+        processes_with(&marker).iter().all(|pid| !first.contains(pid))
+    });
+    println!("all processes were gone {took:?} after their shim was killed");
+    assert_eq!(processes_left(&other), 2, "other servers are not affected");
 }

@@ -4,6 +4,7 @@ use toolgate_types::server::UpstreamTls;
 
 use super::super::testing::{DocumentResponse, TestServer};
 use super::*;
+use crate::network::AddressPolicy;
 
 const RESOURCE: &str =
     r#"{"resource":"ORIGIN/mcp","authorization_servers":["ORIGIN"],"scopes_supported":["r"]}"#;
@@ -16,8 +17,9 @@ const TENANT_RESOURCE: &str = r#"{"resource":"ORIGIN/","authorization_servers":[
 async fn check(challenge: Option<&str>, responses: &[DocumentResponse<'_>], expected: &str) -> Vec<String> {
     let server = TestServer::start(responses).await;
     let url = server.url("/mcp");
-    let fetcher = Fetcher::new(&url, &UpstreamTls::default()).await.unwrap();
-    let found = match discover(&fetcher, &url, challenge).await {
+    let fetcher =
+        Fetcher::new(&url, &UpstreamTls::default(), &AddressPolicy::of_server(&url, None)).await.unwrap();
+    let found = match discover(&fetcher, &url, None, challenge).await {
         Ok(DiscoveredServer { metadata, is_published, resource, scopes }) => {
             let issuer = metadata.issuer.unwrap_or_else(|| "none".to_owned());
             assert_eq!(is_published, issuer != "none");
@@ -151,6 +153,37 @@ async fn servers_without_resource_metadata_are_their_own_authorization_server() 
 #[tokio::test]
 async fn authorization_servers_in_other_networks_are_refused() {
     let resource = r#"{"resource":"ORIGIN/mcp","authorization_servers":["https://10.0.0.1"]}"#;
-    let refused = "`https://10.0.0.1/` is on a private network, and the MCP server is not";
+    let refused =
+        "`https://10.0.0.1/` is on a private network, which is not allowed for the login to this server";
     check(None, &[("/.well-known/oauth-protected-resource", 200, "", resource)], refused).await;
+}
+
+/// With an issuer in the configuration, no other one is used.
+#[tokio::test]
+async fn pinned_issuer_is_the_only_one() {
+    let check = async |resource: Option<&str>, pinned: &str, expected: &str| {
+        let root = ("/.well-known/oauth-authorization-server", 200, "", ROOT);
+        let tenant = ("/.well-known/oauth-authorization-server/t", 200, "", TENANT);
+        let mut responses = vec![root, tenant];
+        responses.extend(resource.map(|text| ("/.well-known/oauth-protected-resource", 200, "", text)));
+        let server = TestServer::start(&responses).await;
+        let url = server.url("/mcp");
+        let addresses = AddressPolicy::of_server(&url, None);
+        let fetcher = Fetcher::new(&url, &UpstreamTls::default(), &addresses).await.unwrap();
+        let pinned = pinned.replace("ORIGIN", &server.origin);
+        let found = match discover(&fetcher, &url, Some(&pinned), None).await {
+            Ok(discovered) => discovered.metadata.issuer.unwrap_or_default(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(found.replace(&server.origin, "ORIGIN"), expected, "{resource:?} {pinned}");
+    };
+    let both = r#"{"resource":"ORIGIN/mcp","authorization_servers":["ORIGIN","ORIGIN/t"]}"#;
+    check(Some(both), "ORIGIN/t", "ORIGIN/t").await;
+    check(Some(both), "ORIGIN", "ORIGIN").await;
+    let other = |found: &str| {
+        format!("the server uses the authorization server `{found}`, but `oauth.issuer` is `https://a`")
+    };
+    check(Some(both), "https://a", &other("ORIGIN`, `ORIGIN/t")).await;
+    check(None, "https://a", &other("ORIGIN")).await;
+    check(None, "ORIGIN/", "ORIGIN").await;
 }

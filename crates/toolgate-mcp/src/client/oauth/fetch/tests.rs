@@ -3,30 +3,37 @@
 use super::super::testing::{DocumentResponse, TestServer};
 use super::*;
 
-fn policy(server: &str, allows_private: bool) -> UrlPolicy {
+async fn policy(server: &str) -> UrlPolicy {
     let server = Url::parse(server).unwrap();
-    UrlPolicy { allows_loopback: is_loopback(&server), server, allows_private }
+    UrlPolicy::new(&server, &AddressPolicy::of_server(&server, None)).await
 }
 
-#[test]
-fn policy_decides_by_scheme_and_address() {
-    let check = |server: &str, private, url: &str, expected: &str| {
-        let checked = policy(server, private).check(&Url::parse(url).unwrap());
+async fn fetcher(server: &TestServer) -> Fetcher {
+    let url = server.url("/mcp");
+    Fetcher::new(&url, &UpstreamTls::default(), &AddressPolicy::of_server(&url, None)).await.unwrap()
+}
+
+#[tokio::test]
+async fn policy_decides_by_scheme_and_address() {
+    let check = async |server: &str, url: &str, expected: &str| {
+        let checked = policy(server).await.check(&Url::parse(url).unwrap());
         let found = checked.err().map(|error| error.to_string()).unwrap_or_default();
         assert_eq!(found, expected, "{url} for {server}");
     };
     let (public, local, private) =
-        ("https://mcp.example.com/mcp", "http://localhost:1/mcp", "https://10.1.1.1/");
-    check(public, false, "https://login.example.com/token?x=y", "");
-    check(public, false, "https://93.184.216.34/token", "");
-    check(public, false, "file:///etc/passwd", "`file:///etc/passwd` is not an http or https URL");
+        ("https://93-184-216-34.test/mcp", "http://localhost:1/mcp", "https://10.1.1.1/");
+    check(public, "https://login.example.com/token?x=y", "").await;
+    check(public, "https://93.184.216.34/token", "").await;
+    check(public, "file:///etc/passwd", "`file:///etc/passwd` is not an http or https URL").await;
     check(
         public,
-        false,
         "http://login.example.com/token?x=y",
         "`http://login.example.com/token` must be https; plain http is accepted on this machine only",
-    );
-    let on = |url: &str, network: &str| format!("`{url}` is on {network}, and the MCP server is not");
+    )
+    .await;
+    let on = |url: &str, network: &str| {
+        format!("`{url}` is on {network}, which is not allowed for the login to this server")
+    };
     for (url, network) in [
         ("https://127.0.0.1/", "this machine"),
         ("http://[::1]:6379/", "this machine"),
@@ -38,30 +45,30 @@ fn policy_decides_by_scheme_and_address() {
         ("https://169.254.169.254/", "a cloud metadata service"),
     ] {
         let shown = Url::parse(url).unwrap().to_string();
-        check(public, false, url, &on(&shown, network));
+        check(public, url, &on(&shown, network)).await;
     }
-    check(local, false, "http://127.0.0.1:2/token", "");
-    check(local, false, "http://localhost:3/token", "");
-    check(local, false, "https://10.0.0.1/", &on("https://10.0.0.1/", "a private network"));
-    check(private, true, "https://192.168.1.1/", "");
-    check(private, true, "https://100.64.0.1/", "");
-    check(private, true, "https://127.0.0.1/", &on("https://127.0.0.1/", "this machine"));
+    check(local, "http://127.0.0.1:2/token", "").await;
+    check(local, "http://localhost:3/token", "").await;
+    check(local, "https://10.0.0.1/", &on("https://10.0.0.1/", "a private network")).await;
+    check(private, "https://192.168.1.1/", "").await;
+    check(private, "https://100.64.0.1/", "").await;
+    check(private, "https://127.0.0.1/", &on("https://127.0.0.1/", "this machine")).await;
     let metadata = on("https://100.100.100.200/", "a cloud metadata service");
-    check(private, true, "https://100.100.100.200/", &metadata);
+    check(private, "https://100.100.100.200/", &metadata).await;
     // The user configured this origin.
-    check("http://mcp:8080/mcp", true, "http://mcp:8080/token", "");
-    check("http://169.254.0.1/mcp", false, "http://169.254.0.1/token", "");
+    check("http://mcp:8080/mcp", "http://mcp:8080/token", "").await;
+    check("http://169.254.0.1/mcp", "http://169.254.0.1/token", "").await;
 }
 
 #[tokio::test]
 async fn resolved_addresses_are_checked() {
     let resolve = async |server: &str| {
-        let resolved = policy(server, false).resolve("localhost".parse().unwrap()).await;
+        let resolved = policy(server).await.resolve("127-0-0-1.test".parse().unwrap()).await;
         resolved.map(Iterator::count).map_err(|error| error.to_string())
     };
-    assert!(resolve("http://127.0.0.1/mcp").await.unwrap() > 0);
-    let refused = "`localhost` is on this machine, and the MCP server is not".to_owned();
-    assert_eq!(resolve("https://mcp.example.com/").await, Err(refused));
+    assert_eq!(resolve("http://127.0.0.1/mcp").await, Ok(1));
+    let refused = "its host `127-0-0-1.test` leads to this machine; that network is not allowed".to_owned();
+    assert_eq!(resolve("https://93-184-216-34.test/").await, Err(refused));
 }
 
 #[tokio::test]
@@ -81,7 +88,7 @@ async fn documents_are_limited() {
         ("/loop", 307, "location: /loop", ""),
     ];
     let server = TestServer::start(responses).await;
-    let fetcher = Fetcher::new(&server.url("/mcp"), &UpstreamTls::default()).await.unwrap();
+    let fetcher = fetcher(&server).await;
     for (path, expected) in [
         ("/good", "document"),
         ("/missing", "none"),
@@ -110,7 +117,7 @@ async fn documents_are_limited() {
 async fn errors_of_servers_are_shown_without_control_characters() {
     let body = r#"{"error":"invalid_redirect_uri","error_description":"not \u001b[31mallowed"}"#;
     let server = TestServer::start(&[("/register", 400, "", body), ("/moved", 307, "location: /", "")]).await;
-    let fetcher = Fetcher::new(&server.url("/mcp"), &UpstreamTls::default()).await.unwrap();
+    let fetcher = fetcher(&server).await;
     let post = async |path: &str| {
         let posted = fetcher.post::<serde_json::Value>(server.url(path), b"{}".to_vec()).await;
         posted.unwrap_err().to_string().replace(&server.origin, "")

@@ -15,7 +15,9 @@ async fn start(metadata: &str, responses: &[DocumentResponse<'_>]) -> (TestServe
     let server = TestServer::start(responses).await;
     let metadata = metadata.replace("ORIGIN", &server.origin);
     let metadata: ServerMetadata = serde_json::from_str(&metadata).unwrap();
-    let fetcher = Fetcher::new(&server.url("/mcp"), &UpstreamTls::default()).await.unwrap();
+    let url = server.url("/mcp");
+    let addresses = AddressPolicy::of_server(&url, None);
+    let fetcher = Fetcher::new(&url, &UpstreamTls::default(), &addresses).await.unwrap();
     let discovered = DiscoveredServer {
         metadata,
         is_published: true,
@@ -23,7 +25,7 @@ async fn start(metadata: &str, responses: &[DocumentResponse<'_>]) -> (TestServe
         scopes: vec!["r".to_owned()],
     };
     let issuer = server.origin.clone();
-    (server, LoginFlow { fetcher, discovered, issuer })
+    (server, LoginFlow { fetcher, discovered, issuer, is_pinned: false, origin: url.origin() })
 }
 
 fn client(secret: Option<&str>) -> OAuthClient {
@@ -120,7 +122,12 @@ async fn refresh_keeps_the_refresh_token_or_asks_for_a_login() {
 #[tokio::test]
 async fn authorization_request_is_checked() {
     let check = async |metadata: &str, expected: Option<&str>| {
-        let metadata = format!(r#"{{"token_endpoint":"ORIGIN/token",{metadata}}}"#);
+        let methods = if metadata.contains("code_challenge") {
+            ""
+        } else {
+            r#""code_challenge_methods_supported":["S256"],"#
+        };
+        let metadata = format!(r#"{{"token_endpoint":"ORIGIN/token",{methods}{metadata}}}"#);
         let (_server, flow) = start(&metadata, &[]).await;
         let request = flow.authorization_request(&client(None), vec!["a".to_owned(), "b".to_owned()]);
         let error = request.as_ref().err().map(describe);
@@ -132,7 +139,8 @@ async fn authorization_request_is_checked() {
         request.ok()
     };
     let request = check(r#""authorization_endpoint":"ORIGIN/authorize?x=y""#, None).await.unwrap();
-    let names: Vec<_> = request.url.query_pairs().map(|(name, _)| name.into_owned()).collect();
+    let url = Url::parse(request.url.as_str()).unwrap();
+    let names: Vec<_> = url.query_pairs().map(|(name, _)| name.into_owned()).collect();
     let expected =
         "x response_type client_id state code_challenge code_challenge_method redirect_uri scope resource";
     assert_eq!(names.join(" "), expected);
@@ -140,10 +148,16 @@ async fn authorization_request_is_checked() {
     let endpoint = r#""authorization_endpoint":"https://login.example.com""#;
     check(endpoint, None).await;
     check(r#""issuer":"x""#, Some("the authorization server has no authorization endpoint")).await;
-    let scheme = "`file:///bin/sh` is not an http or https URL";
-    check(r#""authorization_endpoint":"file:///bin/sh""#, Some(scheme)).await;
-    let plain = "`http://example.com/` must be https; plain http is accepted on this machine only";
-    check(r#""authorization_endpoint":"http://example.com/""#, Some(plain)).await;
+    for (url, reason) in [
+        ("file:///bin/sh", "the scheme `file`"),
+        ("vscode://x", "the scheme `vscode`"),
+        ("http://example.com/", "plain http"),
+    ] {
+        let refused = format!(
+            "a URL with {reason} is not opened in a browser; only `https` is, and `http` on this machine"
+        );
+        check(&format!(r#""authorization_endpoint":"{url}""#), Some(&refused)).await;
+    }
     let methods = format!(r#"{endpoint},"code_challenge_methods_supported":["plain"]"#);
     check(&methods, Some("the authorization server does not support PKCE with S256")).await;
     let types = format!(r#"{endpoint},"response_types_supported":["token"]"#);

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::super::events::{SseEvent, SseParser};
 use super::client::{HttpClient, HttpResponse};
+use crate::client::list_size::{LargeList, MAX_LIST_BYTES, reserve_large_list};
 use crate::link::LinkError;
 
 /// Bytes that complete no event keep a stream open for this multiple of the idle timeout.
@@ -42,12 +43,10 @@ impl ResponseBody {
         response: HttpResponse,
         idle_policy: IdlePolicy,
     ) -> Self {
-        let now = Instant::now();
-        let client = Arc::clone(client);
-        let mut body = Self { client, response, idle_policy, byte_deadline: now, event_deadline: now };
-        body.reset_byte_timeout();
-        body.reset_event_timeout();
-        body
+        let (now, client) = (Instant::now(), Arc::clone(client));
+        let idle = client.options.sse_read_timeout.min(MAX_IDLE);
+        let (byte_deadline, event_deadline) = (now + idle, now + idle * KEEPALIVE_FACTOR);
+        Self { client, response, idle_policy, byte_deadline, event_deadline }
     }
 
     fn idle(&self) -> Duration {
@@ -62,23 +61,70 @@ impl ResponseBody {
         self.event_deadline = Instant::now() + self.idle() * KEEPALIVE_FACTOR;
     }
 
-    async fn chunk(&mut self) -> Result<Option<Bytes>, LinkError> {
-        let until = match self.idle_policy {
+    /// From this time on the stream counts as idle.
+    fn idle_deadline(&self) -> Instant {
+        match self.idle_policy {
             IdlePolicy::Request => self.byte_deadline.min(self.event_deadline),
             IdlePolicy::Listening => self.byte_deadline,
-        };
+        }
+    }
+
+    async fn chunk(&mut self) -> Result<Option<Bytes>, LinkError> {
+        let until = self.idle_deadline();
         let chunk = timeout_at(until, self.response.chunk()).await.map_err(|_| LinkError::IdleTimeout)?;
-        self.reset_byte_timeout();
+        if let Ok(Some(_)) = chunk {
+            self.reset_byte_timeout();
+        }
         chunk.map_err(|error| self.client.describe_error(&error))
     }
 
-    /// Reads the whole body. The limit applies to the decompressed bytes, not to `Content-Length`.
-    pub(in crate::client::transport) async fn whole(mut self, limit: usize) -> Result<Bytes, LinkError> {
-        let mut whole = BodyBuffer::new(limit);
+    /// Reads the whole body. The limit applies to the decompressed bytes, not to `Content-Length`; lists may be larger.
+    pub(in crate::client::transport) async fn whole(
+        mut self,
+        limit: usize,
+        is_list: bool,
+    ) -> Result<Bytes, LinkError> {
+        let most = if is_list { limit.max(MAX_LIST_BYTES) } else { limit };
+        let mut large = None;
+        if let Some(length) = self.response.body_length() {
+            if length > most as u64 {
+                return Err(LinkError::TooLarge(most));
+            }
+            if is_list && length > limit as u64 {
+                self.reserve(&mut large).await;
+            }
+            return self.buffered().await;
+        }
+        let mut whole = BodyBuffer::new(most);
         while let Some(chunk) = self.chunk().await? {
-            whole.push(chunk).map_err(|_| LinkError::TooLarge(limit))?;
+            if is_list && whole.len() + chunk.len() > limit {
+                self.reserve(&mut large).await;
+            }
+            whole.push(chunk).map_err(|_| LinkError::TooLarge(most))?;
         }
         Ok(whole.finish())
+    }
+
+    /// Reads a body of known length in one piece.
+    async fn buffered(mut self) -> Result<Bytes, LinkError> {
+        loop {
+            let until = self.idle_deadline();
+            let body = timeout_at(until, self.response.buffer_body()).await;
+            self.reset_byte_timeout();
+            let body = body.map_err(|_| LinkError::IdleTimeout)?;
+            if let Some(body) = body.map_err(|error| self.client.describe_error(&error))? {
+                return Ok(body);
+            }
+        }
+    }
+
+    /// Waits for permission to read a large list. The server is not to blame for the wait.
+    async fn reserve(&mut self, large: &mut Option<LargeList>) {
+        if large.is_none() {
+            *large = Some(reserve_large_list().await);
+            self.reset_byte_timeout();
+            self.reset_event_timeout();
+        }
     }
 }
 
@@ -89,6 +135,9 @@ pub(in crate::client::transport) struct EventStream {
     ready: VecDeque<SseEvent>,
     error: Option<LinkError>,
     limit: usize,
+    /// Events from this size on need permission; `None` if there are none.
+    large_from: Option<usize>,
+    large: Option<LargeList>,
     /// Consecutive streams without an event, including this one.
     pub(in crate::client::transport) empty_streams: u32,
     /// True if a message of this stream, or of the ones it continues, went through the queue.
@@ -100,8 +149,13 @@ pub(in crate::client::transport) struct EventStream {
 }
 
 impl EventStream {
-    pub(in crate::client::transport) fn new(body: ResponseBody, limit: usize) -> Self {
+    /// Creates a stream with a limit for each event; the response to a list request may be larger.
+    pub(in crate::client::transport) fn new(body: ResponseBody, limit: usize, is_list: bool) -> Self {
+        let large_from = is_list.then_some(limit);
+        let limit = if is_list { limit.max(MAX_LIST_BYTES) } else { limit };
         Self {
+            large_from,
+            large: None,
             body,
             parser: SseParser::new(limit),
             ready: VecDeque::new(),
@@ -145,6 +199,9 @@ impl EventStream {
                 return Err(error);
             }
             let Some(chunk) = self.body.chunk().await? else { return Ok(None) };
+            if self.large_from.is_some_and(|from| self.parser.held_bytes() + chunk.len() > from) {
+                self.body.reserve(&mut self.large).await;
+            }
             let mut events = Vec::new();
             // Complete events before the oversized one are still delivered.
             self.error = self.parser.feed(&chunk, &mut events).err().map(|_| LinkError::TooLarge(self.limit));

@@ -12,12 +12,15 @@ use reqwest::header::{
 };
 use reqwest::{Method, StatusCode, redirect};
 use tokio::time::timeout;
+use toolgate_http::client::ClientError;
 use url::Url;
 
 use super::super::tls::{self, FileStamps};
-use super::super::{OpenError, RemoteOptions, redacted_url, redirect_error, root_cause};
+use super::super::{OpenError, RemoteOptions, redacted_url, redirect_error, retry_after, root_cause};
+use super::SESSION_ID;
 use super::plain::{self, PlainPool};
 use crate::link::LinkError;
+use crate::network::BlockedAddress;
 
 /// Limits for reading the body of an error response.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
@@ -28,8 +31,8 @@ const MAX_SHOWN_BYTES: usize = 2 << 10;
 /// `Accept` values.
 pub(in crate::client::transport) const EITHER: &str = "application/json, text/event-stream";
 pub(in crate::client::transport) const EVENTS: &str = "text/event-stream";
-/// Usual number of headers of a request.
-const USUAL_HEADERS: usize = 12;
+/// Usual number of headers of a request, besides the configured ones.
+const USUAL_HEADERS: usize = 10;
 /// `User-Agent` value.
 pub(super) const TOOLGATE_AGENT: &str = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
 
@@ -41,6 +44,42 @@ pub(in crate::client::transport) struct HttpClient {
     /// URL for error messages.
     pub(in crate::client::transport) shown: String,
     pool: ConnectionPool,
+}
+
+/// Headers of one request: the configured ones, and those of the protocol. The latter override the former.
+#[derive(Default)]
+pub(in crate::client::transport) struct RequestHeaders<'a> {
+    configured: Option<&'a HeaderMap>,
+    /// Each name once. The values are valid header values.
+    protocol: Vec<(HeaderName, Cow<'a, [u8]>)>,
+}
+
+impl<'a> RequestHeaders<'a> {
+    pub(in crate::client::transport) fn set(&mut self, name: HeaderName, value: impl Into<Cow<'a, [u8]>>) {
+        let value = value.into();
+        match self.protocol.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => self.protocol.push((name, value)),
+        }
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (&HeaderName, &[u8])> {
+        let is_overridden = |name: &HeaderName| self.protocol.iter().any(|(set, _)| set == name);
+        let configured = self.configured.into_iter().flatten().filter(move |(name, _)| !is_overridden(name));
+        let protocol = self.protocol.iter().map(|(name, value)| (name, &**value));
+        configured.map(|(name, value)| (name, value.as_bytes())).chain(protocol)
+    }
+
+    /// Returns all headers, marked as sensitive where they may hold a credential.
+    fn to_map(&self) -> HeaderMap {
+        let to_header = |(name, value): (&HeaderName, &[u8])| {
+            let mut value = HeaderValue::from_bytes(value).ok()?;
+            let is_configured = !self.protocol.iter().any(|(set, _)| set == name);
+            value.set_sensitive(is_configured || [AUTHORIZATION, SESSION_ID].contains(name));
+            Some((name.clone(), value))
+        };
+        self.all().filter_map(to_header).collect()
+    }
 }
 
 /// Connection pool of a client.
@@ -72,6 +111,22 @@ impl HttpResponse {
         }
     }
 
+    /// The bytes of the body that are still to be read, if they can be read in one piece.
+    pub(in crate::client::transport) fn body_length(&self) -> Option<u64> {
+        match self {
+            Self::Plain(answer) => answer.body_length(),
+            Self::Reqwest(_) => None,
+        }
+    }
+
+    /// Reads more of a body of [known length](Self::body_length). Returns the body when it is complete.
+    pub(in crate::client::transport) async fn buffer_body(&mut self) -> Result<Option<Bytes>, BodyError> {
+        match self {
+            Self::Plain(answer) => answer.buffer_body().await.map_err(BodyError::Plain),
+            Self::Reqwest(response) => response.chunk().await.map_err(BodyError::Reqwest),
+        }
+    }
+
     /// Reads the next chunk of the body.
     pub(in crate::client::transport) async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         match self {
@@ -83,7 +138,7 @@ impl HttpResponse {
 
 /// Failure while reading a body.
 pub(in crate::client::transport) enum BodyError {
-    Plain(hyper::Error),
+    Plain(ClientError),
     Reqwest(reqwest::Error),
 }
 
@@ -98,6 +153,7 @@ pub(in crate::client::transport) struct ErrorResponse {
     pub(in crate::client::transport) status: StatusCode,
     pub(in crate::client::transport) body: Bytes,
     challenge: Option<String>,
+    retry_after: Option<Duration>,
     is_text: bool,
 }
 
@@ -111,7 +167,7 @@ impl HttpClient {
         for (name, value) in header_pairs(&options)? {
             configured_headers.append(name, value);
         }
-        let pool = match PlainPool::new(&options.url, options.connect_timeout) {
+        let pool = match PlainPool::new(&options) {
             Some(plain) => ConnectionPool::Plain(plain),
             None => {
                 let stamp = tls::file_stamps(&options.tls);
@@ -121,23 +177,25 @@ impl HttpClient {
         Ok(Self { configured_headers, shown: redacted_url(&options.url), pool, options })
     }
 
+    /// Maximum number of concurrent requests.
+    pub(super) fn max_concurrent(&self) -> usize {
+        self.options.max_concurrent
+    }
+
     /// Headers for a request: the configured ones, with room for more.
-    pub(in crate::client::transport) fn headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(USUAL_HEADERS);
-        if !self.configured_headers.is_empty() {
-            headers.extend(self.configured_headers.clone());
-        }
-        headers
+    pub(in crate::client::transport) fn headers(&self) -> RequestHeaders<'_> {
+        let configured = Some(&self.configured_headers).filter(|configured| !configured.is_empty());
+        RequestHeaders { configured, protocol: Vec::with_capacity(USUAL_HEADERS) }
     }
 
     /// Sends a request with [headers](Self::headers) and waits for the head of the response. If the server requires a
     /// token that can be obtained without a browser, the request is sent a second time.
-    pub(in crate::client::transport) async fn send(
+    pub(in crate::client::transport) async fn send<'a>(
         &self,
         method: Method,
         url: &Url,
         accept: &'static str,
-        headers: impl Fn() -> HeaderMap,
+        headers: impl Fn() -> RequestHeaders<'a>,
         body: Option<Bytes>,
     ) -> Result<HttpResponse, LinkError> {
         let Some(tokens) = &self.options.tokens else {
@@ -148,7 +206,7 @@ impl HttpClient {
             let (authorization, generation) = tokens.authorization().await;
             let mut headers = headers();
             if let Some(token) = authorization {
-                headers.insert(AUTHORIZATION, token);
+                headers.set(AUTHORIZATION, token.as_bytes().to_vec());
             }
             let sending = self.send_once(method.clone(), url, accept, headers, body.clone());
             let response = sending.await?;
@@ -170,21 +228,21 @@ impl HttpClient {
         method: Method,
         url: &Url,
         accept: &'static str,
-        mut headers: HeaderMap,
+        mut headers: RequestHeaders<'_>,
         body: Option<Bytes>,
     ) -> Result<HttpResponse, LinkError> {
-        // Set last: protocol headers override configured ones.
-        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        headers.set(ACCEPT, accept.as_bytes());
         if body.is_some() {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers.set(CONTENT_TYPE, &b"application/json"[..]);
         }
         let response = match &self.pool {
             ConnectionPool::Plain(plain) => {
-                let sent = plain.send(method, url, headers, body).await;
+                let sent = plain.send(method, url, &headers, body).await;
                 HttpResponse::Plain(sent.map_err(|failure| self.describe_plain_error(&failure))?)
             }
             ConnectionPool::Reqwest(client) => {
-                let request = self.current(client).request(method, url.clone()).headers(headers);
+                self.options.addresses.check_literal(url).map_err(|blocked| self.blocked_error(&blocked))?;
+                let request = self.current(client).request(method, url.clone()).headers(headers.to_map());
                 let request = match body {
                     Some(body) => request.body(body),
                     None => request,
@@ -227,7 +285,9 @@ impl HttpClient {
             BodyError::Plain(error) => return self.broken_connection_error(error),
             BodyError::Reqwest(error) => error,
         };
-        if let Some(failure) = tls::tls_error(error, shown) {
+        if let Some(blocked) = BlockedAddress::find(error) {
+            self.blocked_error(blocked)
+        } else if let Some(failure) = tls::tls_error(error, shown) {
             failure
         } else if error.is_connect() && error.is_timeout() {
             self.connect_timeout_error()
@@ -245,9 +305,14 @@ impl HttpClient {
             plain::PlainError::Unreachable(why) => {
                 LinkError::Unreachable(format!("cannot connect to `{}`: {why}", self.shown))
             }
+            plain::PlainError::Blocked(blocked) => self.blocked_error(blocked),
             plain::PlainError::ConnectTimeout => self.connect_timeout_error(),
             plain::PlainError::Broken(error) => self.broken_connection_error(error),
         }
+    }
+
+    fn blocked_error(&self, blocked: &BlockedAddress) -> LinkError {
+        LinkError::Blocked { url: self.shown.clone(), blocked: blocked.clone() }
     }
 
     fn connect_timeout_error(&self) -> LinkError {
@@ -266,6 +331,7 @@ fn build(options: &RemoteOptions) -> Result<reqwest::Client, OpenError> {
         .redirect(redirect::Policy::none())
         // Network access is defined by the configuration, never by proxy environment variables.
         .no_proxy()
+        .dns_resolver(Arc::new(options.addresses.clone()))
         .tcp_nodelay(true)
         .tcp_keepalive(Duration::from_secs(30))
         .connect_timeout(options.connect_timeout)
@@ -307,6 +373,7 @@ impl ErrorResponse {
         let kind = content_type(response.headers());
         let is_text = kind == "text/plain" || kind.ends_with("/json") || kind.ends_with("+json");
         let challenge = challenge(response.headers());
+        let retry_after = retry_after(response.headers());
         let mut body = Vec::new();
         let _ = timeout(ERROR_BODY_TIMEOUT, async {
             while let Ok(Some(chunk)) = response.chunk().await {
@@ -317,7 +384,7 @@ impl ErrorResponse {
             }
         })
         .await;
-        Self { status, body: body.into(), challenge, is_text }
+        Self { status, body: body.into(), challenge, retry_after, is_text }
     }
 
     pub(in crate::client::transport) fn wants_login(&self) -> bool {
@@ -329,7 +396,8 @@ impl From<ErrorResponse> for LinkError {
     fn from(error: ErrorResponse) -> Self {
         let start = &error.body[..error.body.len().min(MAX_SHOWN_BYTES)];
         let body = error.is_text.then(|| excerpt(start)).filter(|body| !body.is_empty());
-        Self::Status { status: error.status.as_u16(), body, challenge: error.challenge }
+        let ErrorResponse { status, challenge, retry_after, .. } = error;
+        Self::Status { status: status.as_u16(), body, challenge, retry_after }
     }
 }
 
@@ -357,4 +425,30 @@ pub(in crate::client::transport) fn content_type(headers: &HeaderMap) -> Cow<'_,
     } else {
         kind.into()
     }
+}
+
+#[test]
+fn protocol_headers_override_configured_ones() {
+    let mut configured = HeaderMap::new();
+    for (name, value) in [("accept", "text/html"), ("authorization", "Bearer k"), ("x-team", "ops")] {
+        configured.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    let mut headers = RequestHeaders { configured: Some(&configured), ..Default::default() };
+    headers.set(ACCEPT, EVENTS.as_bytes());
+    headers.set(ACCEPT, EITHER.as_bytes());
+    headers.set(SESSION_ID, &b"s"[..]);
+    let mut sent: Vec<_> = headers.all().map(|(name, value)| (name.as_str(), value)).collect();
+    sent.sort_unstable();
+    let expected: [(&str, &[u8]); 4] = [
+        ("accept", EITHER.as_bytes()),
+        ("authorization", b"Bearer k"),
+        ("mcp-session-id", b"s"),
+        ("x-team", b"ops"),
+    ];
+    assert_eq!(sent, expected);
+    let map = headers.to_map();
+    assert_eq!(map.len(), expected.len());
+    assert!(
+        map[AUTHORIZATION].is_sensitive() && map[SESSION_ID].is_sensitive() && !map[ACCEPT].is_sensitive()
+    );
 }

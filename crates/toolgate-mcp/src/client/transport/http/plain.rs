@@ -5,35 +5,28 @@
 //! the next request, which then opens a new one. Invariant: a request that may have been sent is never sent again
 //! from here, and a connection whose response was not read to the end is never reused.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::io::Write as _;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::Uri;
-use hyper::body::{Body as _, Incoming};
-use hyper::client::conn::http1;
-use hyper::http::uri::InvalidUri;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use reqwest::header::{HOST, HeaderMap, HeaderValue, USER_AGENT};
+use reqwest::header::{CONTENT_LENGTH, HOST, HeaderMap, TRANSFER_ENCODING, USER_AGENT};
 use reqwest::{Method, StatusCode};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
+use toolgate_http::client::{ClientConnection, ClientError, ResponseHead};
 use url::{Host, Position, Url};
 
-use super::super::root_cause;
-use super::MAX_CONCURRENT;
-use super::client::TOOLGATE_AGENT;
+use super::super::{RemoteOptions, root_cause};
+use super::client::{RequestHeaders, TOOLGATE_AGENT};
+use crate::network::{AddressPolicy, BlockedAddress};
 
 /// Idle connections are closed after this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum size of a response head.
-const MAX_HEAD_BYTES: usize = 64 << 10;
+/// Usual size of a request head.
+const HEAD_CAPACITY: usize = 512;
 /// TCP keep-alive interval.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -42,22 +35,28 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 pub(super) enum PlainError {
     /// No connection was made, so nothing was sent.
     Unreachable(String),
+    /// The address is not allowed.
+    Blocked(BlockedAddress),
     /// Connecting timed out.
     ConnectTimeout,
-    /// The connection broke.
-    Broken(hyper::Error),
+    /// The connection broke, or the response is invalid.
+    Broken(ClientError),
 }
 
 /// Connection pool for one server.
 pub(super) struct PlainPool {
     host: Host,
     port: u16,
-    authority: HeaderValue,
-    /// Usual URL of requests, with its parsed form, so that it is not parsed for each one.
-    usual_target: (Url, Uri),
+    /// End of the request line and the headers that every request has.
+    fixed_head: String,
     connect_timeout: Duration,
+    /// Idle connections that are kept.
+    max_idle: usize,
+    addresses: AddressPolicy,
     idle: Mutex<IdleConnections>,
 }
+
+type PlainConnection = ClientConnection<TcpStream>;
 
 /// Idle connections, least recently used first.
 #[derive(Default)]
@@ -69,50 +68,65 @@ struct IdleConnections {
     sweeper: JoinSet<()>,
 }
 
-struct PlainConnection {
-    sender: http1::SendRequest<Full<Bytes>>,
-    driver: ConnectionDriver,
-}
-
-/// Future that drives a connection. It is dropped as soon as it ends: a request that it still holds learns of the end
-/// only by that.
-struct ConnectionDriver(Option<Pin<Box<HyperConnection>>>);
-
-type HyperConnection = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
-
-impl ConnectionDriver {
-    /// Polls the connection.
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if self.0.as_mut().is_some_and(|driver| driver.as_mut().poll(cx).is_ready()) {
-            self.0 = None;
-        }
-    }
-}
-
 /// Response whose body is still to be read.
 pub(in crate::client::transport) struct PlainResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    body: Incoming,
+    /// `None` after the body was read.
     connection: Option<PlainConnection>,
     pool: Arc<PlainPool>,
 }
 
 impl PlainPool {
     /// Creates a pool; `None` for URLs with TLS or credentials, which this client does not support.
-    pub(super) fn new(url: &Url, connect_timeout: Duration) -> Option<Arc<Self>> {
+    pub(super) fn new(options: &RemoteOptions) -> Option<Arc<Self>> {
+        let RemoteOptions { url, connect_timeout, max_concurrent, addresses, .. } = options;
         if url.scheme() != "http" || !url.username().is_empty() || url.password().is_some() {
             return None;
         }
         let authority = &url[Position::BeforeHost..Position::AfterPort];
+        let fixed_head = format!(" HTTP/1.1\r\nhost: {authority}\r\n");
         Some(Arc::new(Self {
             host: url.host()?.to_owned(),
             port: url.port_or_known_default()?,
-            authority: HeaderValue::from_str(authority).ok()?,
-            usual_target: (url.clone(), target(url).ok()?),
-            connect_timeout,
+            fixed_head,
+            connect_timeout: *connect_timeout,
+            max_idle: *max_concurrent,
+            addresses: addresses.clone(),
             idle: Mutex::default(),
         }))
+    }
+
+    /// Writes the head of a request.
+    fn head(
+        &self,
+        method: &Method,
+        url: &Url,
+        headers: &RequestHeaders<'_>,
+        length: Option<usize>,
+    ) -> Vec<u8> {
+        let mut head = Vec::with_capacity(HEAD_CAPACITY);
+        head.extend_from_slice(method.as_str().as_bytes());
+        head.push(b' ');
+        head.extend_from_slice(url[Position::BeforePath..Position::AfterQuery].as_bytes());
+        head.extend_from_slice(self.fixed_head.as_bytes());
+        let mut has_agent = false;
+        for (name, value) in headers.all() {
+            // The framing and the host are set here alone.
+            if ![HOST, CONTENT_LENGTH, TRANSFER_ENCODING].contains(name) {
+                has_agent |= *name == USER_AGENT;
+                add_header(&mut head, name.as_str(), value);
+            }
+        }
+        if !has_agent {
+            add_header(&mut head, USER_AGENT.as_str(), TOOLGATE_AGENT.as_bytes());
+        }
+        if let Some(length) = length {
+            // Writing to memory does not fail.
+            let _ = write!(head, "{CONTENT_LENGTH}: {length}\r\n");
+        }
+        head.extend_from_slice(b"\r\n");
+        head
     }
 
     /// Sends a request and waits for the head of the response.
@@ -120,54 +134,42 @@ impl PlainPool {
         self: &Arc<Self>,
         method: Method,
         url: &Url,
-        mut headers: HeaderMap,
+        headers: &RequestHeaders<'_>,
         body: Option<Bytes>,
     ) -> Result<PlainResponse, PlainError> {
-        headers.insert(HOST, self.authority.clone());
-        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(TOOLGATE_AGENT));
-        let mut request = hyper::Request::new(Full::new(body.unwrap_or_default()));
-        *request.uri_mut() = if *url == self.usual_target.0 {
-            self.usual_target.1.clone()
-        } else {
-            target(url).map_err(|_| PlainError::Unreachable("it has no path".to_owned()))?
-        };
-        *request.method_mut() = method;
-        *request.headers_mut() = headers;
+        let head = self.head(&method, url, headers, body.as_ref().map(Bytes::len));
+        let body = body.unwrap_or_default();
         loop {
             let (mut connection, is_new) = match self.take() {
                 Some(connection) => (connection, false),
                 None => (self.connect().await?, true),
             };
-            match connection.send(request).await {
-                Ok(response) => {
-                    let (parts, body) = response.into_parts();
+            match connection.send(&method, &head, &body).await {
+                Ok(ResponseHead { status, headers, .. }) => {
                     let mut response = PlainResponse {
-                        status: parts.status,
-                        headers: parts.headers,
-                        body,
+                        status,
+                        headers,
                         connection: Some(connection),
                         pool: Arc::clone(self),
                     };
-                    if response.body.is_end_stream() {
-                        response.release();
-                    }
+                    response.release_if_complete();
                     return Ok(response);
                 }
-                // Not sent: the server had closed the idle connection. Use another one.
-                Err((Some(unsent), _)) if !is_new => request = unsent,
-                Err((_, error)) => return Err(PlainError::Broken(error)),
+                // The server had closed the idle connection. Use another one.
+                Err(ClientError::Unsent(_)) if !is_new => {}
+                Err(error) => return Err(PlainError::Broken(error)),
             }
         }
     }
 
     async fn connect(&self) -> Result<PlainConnection, PlainError> {
-        let unreachable = |error: std::io::Error| PlainError::Unreachable(root_cause(&error));
+        let unreachable = |error: std::io::Error| match BlockedAddress::find(&error) {
+            Some(blocked) => PlainError::Blocked(blocked.clone()),
+            None => PlainError::Unreachable(root_cause(&error)),
+        };
         let connecting = async {
-            match &self.host {
-                Host::Domain(name) => TcpStream::connect((name.as_str(), self.port)).await,
-                Host::Ipv4(address) => TcpStream::connect((*address, self.port)).await,
-                Host::Ipv6(address) => TcpStream::connect((*address, self.port)).await,
-            }
+            let addresses = self.addresses.resolve(self.host.clone(), self.port).await?;
+            TcpStream::connect(&*addresses).await
         };
         let stream = timeout(self.connect_timeout, connecting)
             .await
@@ -176,10 +178,7 @@ impl PlainPool {
         stream.set_nodelay(true).map_err(unreachable)?;
         let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE);
         socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(unreachable)?;
-        let handshake =
-            http1::Builder::new().max_buf_size(MAX_HEAD_BYTES).handshake(TokioIo::new(stream)).await;
-        let (sender, driver) = handshake.map_err(PlainError::Broken)?;
-        Ok(PlainConnection { sender, driver: ConnectionDriver(Some(Box::pin(driver))) })
+        Ok(ClientConnection::new(stream))
     }
 
     fn idle(&self) -> parking_lot::MutexGuard<'_, IdleConnections> {
@@ -193,7 +192,7 @@ impl PlainPool {
 
     fn put_back(self: &Arc<Self>, connection: PlainConnection) {
         let mut idle = self.idle();
-        if idle.connections.len() < MAX_CONCURRENT {
+        if idle.connections.len() < self.max_idle {
             idle.connections.push((Instant::now(), connection));
         }
         if !std::mem::replace(&mut idle.is_swept, true) {
@@ -203,9 +202,11 @@ impl PlainPool {
     }
 }
 
-/// Request target: path and query.
-fn target(url: &Url) -> Result<Uri, InvalidUri> {
-    url[Position::BeforePath..Position::AfterQuery].parse()
+fn add_header(head: &mut Vec<u8>, name: &str, value: &[u8]) {
+    head.extend_from_slice(name.as_bytes());
+    head.extend_from_slice(b": ");
+    head.extend_from_slice(value);
+    head.extend_from_slice(b"\r\n");
 }
 
 /// Closes connections that were idle for too long. Ends when there are none left.
@@ -227,59 +228,32 @@ async fn sweep(pool: Weak<PlainPool>) {
     }
 }
 
-impl PlainConnection {
-    async fn send(
-        &mut self,
-        request: hyper::Request<Full<Bytes>>,
-    ) -> Result<hyper::Response<Incoming>, (Option<hyper::Request<Full<Bytes>>>, hyper::Error)> {
-        let mut sending = pin!(self.sender.try_send_request(request));
-        let driver = &mut self.driver;
-        let sent = poll_fn(|cx| {
-            if let Poll::Ready(response) = sending.as_mut().poll(cx) {
-                return Poll::Ready(response);
-            }
-            driver.drive(cx);
-            sending.as_mut().poll(cx)
-        });
-        sent.await.map_err(|mut failed| (failed.take_message(), failed.into_error()))
-    }
-}
-
 impl PlainResponse {
     /// Reads the next chunk of the body.
-    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, hyper::Error> {
-        loop {
-            let frame = poll_fn(|cx| {
-                let polled = Pin::new(&mut self.body).poll_frame(cx);
-                let (Poll::Pending, Some(connection)) = (&polled, &mut self.connection) else {
-                    return polled;
-                };
-                connection.driver.drive(cx);
-                Pin::new(&mut self.body).poll_frame(cx)
-            })
-            .await;
-            match frame.transpose()? {
-                None => {
-                    self.release();
-                    return Ok(None);
-                }
-                Some(frame) => {
-                    let Ok(data) = frame.into_data() else { continue };
-                    if self.body.is_end_stream() {
-                        self.release();
-                    }
-                    return Ok(Some(data));
-                }
-            }
-        }
+    pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
+        let Some(connection) = &mut self.connection else { return Ok(None) };
+        let chunk = connection.chunk().await?;
+        self.release_if_complete();
+        Ok(chunk)
+    }
+
+    /// The bytes of the body that are still to be read, if their number is known.
+    pub(super) fn body_length(&self) -> Option<u64> {
+        self.connection.as_ref()?.body_length()
+    }
+
+    /// Reads more of a body of known length. Returns the body when it is complete.
+    pub(super) async fn buffer_body(&mut self) -> Result<Option<Bytes>, ClientError> {
+        let Some(connection) = &mut self.connection else { return Ok(Some(Bytes::new())) };
+        let body = connection.buffer_body().await?;
+        self.release_if_complete();
+        Ok(body)
     }
 
     /// Returns the connection to the pool after the body was read.
-    fn release(&mut self) {
-        let Some(mut connection) = self.connection.take() else { return };
-        // Lets hyper notice that the response is complete.
-        connection.driver.drive(&mut Context::from_waker(std::task::Waker::noop()));
-        if connection.driver.0.is_some() && connection.sender.is_ready() {
+    fn release_if_complete(&mut self) {
+        let Some(connection) = self.connection.take_if(|connection| connection.is_complete()) else { return };
+        if connection.is_reusable() {
             self.pool.put_back(connection);
         }
     }
@@ -290,7 +264,9 @@ impl PlainResponse {
 async fn closed_connection_is_reported() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
-    let pool = PlainPool::new(&url, IDLE_TIMEOUT).unwrap();
+    let pool =
+        PlainPool::new(&RemoteOptions { connect_timeout: IDLE_TIMEOUT, ..RemoteOptions::new(url.clone()) })
+            .unwrap();
     for spent in 0..128 {
         let mut connection = pool.connect().await.unwrap();
         drop(listener.accept().await.unwrap());
@@ -298,8 +274,8 @@ async fn closed_connection_is_reported() {
         for _ in 0..spent {
             tokio::task::coop::consume_budget().await;
         }
-        let sent = timeout(IDLE_TIMEOUT / 10, connection.send(hyper::Request::new(Full::default()))).await;
-        assert!(sent.is_ok_and(|sent| sent.is_err()), "{spent}");
+        let sent = connection.send(&Method::GET, b"GET / HTTP/1.1\r\n\r\n", b"");
+        assert!(timeout(IDLE_TIMEOUT / 10, sent).await.is_ok_and(|sent| sent.is_err()), "{spent}");
     }
 }
 
@@ -309,7 +285,9 @@ async fn closed_pooled_connection_is_replaced() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
-    let pool = PlainPool::new(&url, IDLE_TIMEOUT).unwrap();
+    let pool =
+        PlainPool::new(&RemoteOptions { connect_timeout: IDLE_TIMEOUT, ..RemoteOptions::new(url.clone()) })
+            .unwrap();
     for _ in 0..3 {
         let served = async {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -318,7 +296,7 @@ async fn closed_pooled_connection_is_replaced() {
             stream
         };
         let requested = async {
-            let mut response = pool.send(Method::GET, &url, HeaderMap::new(), None).await.unwrap();
+            let mut response = pool.send(Method::GET, &url, &RequestHeaders::default(), None).await.unwrap();
             assert_eq!(response.chunk().await.unwrap().as_deref(), Some(&b"{}"[..]));
         };
         let (stream, ()) =

@@ -195,7 +195,7 @@ async fn newest_revision_headers() {
 
 #[test]
 fn encodes_header_values() {
-    let check = |text: &str, expected: &str| assert_eq!(header_value(text), expected);
+    let check = |text: &str, expected: &str| assert_eq!(header_value(text), expected.as_bytes());
     check("git.log", "git.log");
     check("a b", "a b");
     check(" a", "=?base64?IGE=?=");
@@ -441,8 +441,8 @@ async fn unknown_session_closes_the_link() {
     link.request(1, "initialize", None).await;
     link.message().await;
     link.request(2, "tools/list", None).await;
-    assert!(matches!(link.failure(2).await, LinkError::Status { status: 404, .. }));
-    assert!(matches!(link.end().await, LinkError::Status { status: 404, .. }));
+    assert!(matches!(link.failure(2).await, LinkError::SessionLost { status: 404 }));
+    assert!(matches!(link.end().await, LinkError::SessionLost { status: 404 }));
 }
 
 #[tokio::test]
@@ -602,4 +602,43 @@ fn rejects_unsupported_urls_and_headers() {
         "unsupported URL `ws://h/`: this transport needs `http://` or `https://`"
     );
     assert_eq!(open("http://h/", "x"), "header `x` has an invalid name or value");
+}
+
+/// The number of concurrent requests is an option; further ones wait.
+#[tokio::test]
+async fn concurrent_requests_are_limited_by_the_options() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+    let options = RemoteOptions { max_concurrent: 3, ..RemoteOptions::new(url) };
+    let link = open(options, ScanLimits::default()).unwrap();
+    for id in 1..=5 {
+        link.request(id, "ping", None).await;
+    }
+    let mut connections = Vec::new();
+    while let Ok(accepted) = timeout(Duration::from_millis(300), listener.accept()).await {
+        connections.push(accepted.unwrap());
+    }
+    assert_eq!(connections.len(), 3);
+}
+
+/// A list may be larger than other messages, as JSON and as an event.
+#[tokio::test]
+async fn lists_may_be_larger_than_other_messages() {
+    for as_event in [false, true] {
+        let server = Server::start(move |request: TestRequest| {
+            let (id, _) = id_and_method(&request);
+            let text = json!({ "jsonrpc": "2.0", "id": id, "result": { "tools": ["x".repeat(2 << 20)] } });
+            std::future::ready(match as_event {
+                true => events(&format!("data: {text}\n\n")),
+                false => whole(200, "application/json", text.to_string()),
+            })
+        })
+        .await;
+        let mut link = quick(&server, Duration::from_secs(5));
+        link.request(1, "tools/list", None).await;
+        assert_eq!(link.message().await["id"], 1);
+        link.request(2, "tools/call", None).await;
+        let failure = link.failure(2).await;
+        assert!(matches!(failure, LinkError::TooLarge(_)), "{failure:?}");
+    }
 }

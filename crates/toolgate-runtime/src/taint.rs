@@ -1,0 +1,143 @@
+//! Taint: remembers the sessions that untrusted content has reached.
+//!
+//! Such content may carry a prompt injection, so policies can require approval for further calls. Taint belongs to a
+//! session that Toolgate issued. Operations without one taint their caller for a window of time. Invariants: memory is
+//! bounded per caller, nothing that a caller chooses clears a taint, and one caller never affects another. When a bound
+//! is reached, sessions that are not known count as tainted.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use toolgate_types::CallerId;
+
+use crate::operation::SessionId;
+
+/// Tainted sessions that are remembered per caller.
+const MAX_SESSIONS: usize = 1_000;
+/// Tainted callers that are remembered. Tokens of an issuer can name any number of callers.
+const MAX_CALLERS: usize = 10_000;
+
+/// The tainted sessions of all callers.
+#[derive(Debug)]
+pub(crate) struct TaintTracker {
+    /// Time that a caller without a session stays tainted.
+    window: Duration,
+    /// Sessions are stored as hashes, with a key of this process. A collision only taints a session too many.
+    hasher: RandomState,
+    callers: Mutex<TaintedCallers>,
+}
+
+#[derive(Debug, Default)]
+struct TaintedCallers {
+    by_id: HashMap<CallerId, CallerTaint>,
+    /// True once a caller could not be remembered.
+    overflowed: bool,
+}
+
+#[derive(Debug, Default)]
+struct CallerTaint {
+    /// The last time untrusted content arrived without a session.
+    without_session: Option<Instant>,
+    sessions: HashSet<u64>,
+    /// True once a session could not be remembered.
+    overflowed: bool,
+}
+
+impl TaintTracker {
+    pub(crate) fn new(window: Duration) -> Self {
+        Self { window, hasher: RandomState::new(), callers: Mutex::default() }
+    }
+
+    /// Returns true if untrusted content has reached the session or, without an issued session, the caller within the
+    /// window.
+    pub(crate) fn contains(&self, caller: &CallerId, session: Option<&SessionId>, now: Instant) -> bool {
+        let callers = self.callers.lock();
+        let Some(taint) = callers.by_id.get(caller) else { return callers.overflowed };
+        match session.and_then(SessionId::issued) {
+            Some(id) => taint.overflowed || taint.sessions.contains(&self.hasher.hash_one(id)),
+            None => taint.without_session.is_some_and(|at| now.saturating_duration_since(at) < self.window),
+        }
+    }
+
+    pub(crate) fn insert(&self, caller: &CallerId, session: Option<&SessionId>, now: Instant) {
+        let mut callers = self.callers.lock();
+        if !callers.by_id.contains_key(caller) {
+            if callers.by_id.len() >= MAX_CALLERS {
+                callers.overflowed = true;
+                return;
+            }
+            callers.by_id.insert(caller.clone(), CallerTaint::default());
+        }
+        let taint = callers.by_id.get_mut(caller).expect("just inserted");
+        match session.and_then(SessionId::issued) {
+            None => taint.without_session = Some(now),
+            Some(_) if taint.sessions.len() >= MAX_SESSIONS => taint.overflowed = true,
+            Some(id) => drop(taint.sessions.insert(self.hasher.hash_one(id))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_secs(60);
+
+    fn issued(number: usize) -> Option<SessionId> {
+        Some(SessionId::Issued(number.to_string()))
+    }
+
+    fn caller(name: &str) -> CallerId {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn taint_belongs_to_one_session_of_one_caller() {
+        let (tracker, now) = (TaintTracker::new(WINDOW), Instant::now());
+        tracker.insert(&caller("ann"), issued(1).as_ref(), now);
+        let contains =
+            |name: &str, session: Option<SessionId>| tracker.contains(&caller(name), session.as_ref(), now);
+        assert!(contains("ann", issued(1)));
+        assert!(!contains("ann", issued(2)) && !contains("bob", issued(1)) && !contains("ann", None));
+    }
+
+    #[test]
+    fn a_chosen_session_id_neither_hides_nor_clears_taint() {
+        let (tracker, ann, now) = (TaintTracker::new(WINDOW), caller("ann"), Instant::now());
+        let claimed = |id: &str| Some(SessionId::Claimed(id.to_owned()));
+        tracker.insert(&ann, claimed("a").as_ref(), now);
+        for session in [None, claimed("a"), claimed("b")] {
+            let contains = |at| tracker.contains(&ann, session.as_ref(), at);
+            assert!(contains(now) && contains(now + WINDOW / 2) && !contains(now + WINDOW), "{session:?}");
+        }
+    }
+
+    #[test]
+    fn many_sessions_clear_no_taint_and_reach_no_other_caller() {
+        let (tracker, now) = (TaintTracker::new(WINDOW), Instant::now());
+        let (ann, bob) = (caller("ann"), caller("bob"));
+        tracker.insert(&ann, issued(0).as_ref(), now);
+        for number in 0..=MAX_SESSIONS {
+            tracker.insert(&bob, issued(number).as_ref(), now);
+        }
+        assert!(
+            tracker.contains(&ann, issued(0).as_ref(), now)
+                && !tracker.contains(&ann, issued(1).as_ref(), now)
+        );
+        assert!(tracker.contains(&bob, issued(5).as_ref(), now));
+        assert!(tracker.contains(&bob, issued(1_000_000).as_ref(), now), "unknown counts as tainted");
+    }
+
+    #[test]
+    fn callers_beyond_the_bound_count_as_tainted() {
+        let (tracker, now) = (TaintTracker::new(WINDOW), Instant::now());
+        for number in 0..=MAX_CALLERS {
+            tracker.insert(&caller(&format!("c{number}")), None, now);
+        }
+        assert!(tracker.contains(&caller("unknown"), None, now));
+        assert!(!tracker.contains(&caller("c1"), None, now + WINDOW));
+    }
+}

@@ -1,0 +1,94 @@
+//! Open streams and WebSockets per caller.
+//!
+//! Each holds memory and a connection for as long as its client likes. Invariant: one caller cannot take those of all
+//! others; a closed stream is not counted.
+//!
+//! The event stream that answers a request is not counted, because it ends with the request. The limits of the request
+//! apply: slots and queues of the tool, its deadline, open questions and resumable streams per caller, and connections.
+//! A permit would have to be acquired before the call, and almost every request accepts events.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use http::StatusCode;
+use parking_lot::Mutex;
+use toolgate_mcp::server::{HttpReply, ReplyBody};
+use toolgate_types::{CallerId, ErrorCode, ServeConfig};
+
+use crate::auth::HttpError;
+
+/// Streams that are open, by caller.
+pub(crate) struct StreamLimits {
+    max_per_caller: u32,
+    open: Arc<Mutex<HashMap<CallerId, u32>>>,
+}
+
+impl StreamLimits {
+    pub(crate) fn new(config: &ServeConfig) -> Self {
+        Self { max_per_caller: config.max_streams_per_caller.get(), open: Arc::default() }
+    }
+
+    /// Counts one more stream of a caller, until the permit is dropped.
+    ///
+    /// # Errors
+    /// The caller has too many.
+    pub(crate) fn acquire(&self, caller: &CallerId) -> Result<StreamPermit, HttpError> {
+        let mut open = self.open.lock();
+        let count = open.entry(caller.clone()).or_default();
+        if *count >= self.max_per_caller {
+            let message = format!("this caller has {count} open streams, which is the limit");
+            return Err(HttpError::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                ErrorCode::Overloaded.label(),
+                message,
+            )
+            .hint("close one first; `serve.max_streams_per_caller` sets the limit"));
+        }
+        *count += 1;
+        Ok(StreamPermit { caller: caller.clone(), open: Arc::clone(&self.open) })
+    }
+}
+
+/// Counts as an open stream until dropped.
+pub(crate) struct StreamPermit {
+    caller: CallerId,
+    open: Arc<Mutex<HashMap<CallerId, u32>>>,
+}
+
+impl StreamPermit {
+    /// Keeps the permit until the stream of a reply ends. A reply without a stream releases it.
+    pub(crate) fn hold(self, reply: HttpReply) -> HttpReply {
+        let ReplyBody::Events(events) = reply.body else { return reply };
+        let events = events.map(move |event| {
+            let _permit = &self;
+            event
+        });
+        HttpReply { body: ReplyBody::Events(Box::pin(events)), ..reply }
+    }
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        let mut open = self.open.lock();
+        match open.get_mut(&self.caller) {
+            Some(1) | None => drop(open.remove(&self.caller)),
+            Some(count) => *count -= 1,
+        }
+    }
+}
+
+#[test]
+fn streams_are_limited_per_caller() {
+    let config = ServeConfig { max_streams_per_caller: 2.try_into().unwrap(), ..ServeConfig::default() };
+    let limits = StreamLimits::new(&config);
+    let acquire = |caller: &str| limits.acquire(&caller.parse().unwrap());
+    let first = acquire("ann").ok();
+    let second = acquire("ann").ok();
+    assert!(first.is_some() && second.is_some() && acquire("ann").is_err());
+    assert!(acquire("bob").is_ok(), "bob has streams of his own");
+    drop(first);
+    assert!(acquire("ann").is_ok());
+    drop(second);
+    assert!(limits.open.lock().is_empty());
+}
