@@ -62,13 +62,13 @@ pub(super) fn kill_all() -> io::Result<()> {
     if !ADOPTS.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let (own, session) = (process::getpid(), process::getsid(None)?);
+    let own = tree::own_stat()?;
     tree::kill_until_none(|| {
         let shims = SHIMS.lock();
         let all = tree::snapshot()?;
         let is_orphan = |process: &&ProcessStat| {
-            process.parent == Some(own)
-                && process.session != Some(session)
+            process.parent == Some(own.pid)
+                && process.session != own.session
                 && !shims.contains_key(&process.pid)
         };
         let mut found = Vec::new();

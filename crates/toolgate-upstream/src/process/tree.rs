@@ -23,7 +23,9 @@ const KILL_INTERVAL: Duration = Duration::from_millis(10);
 pub(crate) struct ProcessStat {
     pub(super) pid: Pid,
     pub(super) parent: Option<Pid>,
+    /// `None` if its leader is not visible here.
     group: Option<Pid>,
+    /// `None` if its leader is not visible here.
     pub(super) session: Option<Pid>,
     /// True if it has exited and was not reaped yet.
     pub(super) zombie: bool,
@@ -104,10 +106,10 @@ pub(crate) fn signal(processes: &[ProcessStat], signal: Signal) {
     for process in processes.iter().filter(|process| !process.zombie) {
         let _ = kill_process(process.pid, signal);
     }
-    if signal == Signal::KILL {
-        let own = rustix::process::getpgrp();
-        let groups: HashSet<Pid> =
-            processes.iter().filter_map(|process| process.group).filter(|group| *group != own).collect();
+    // Without a readable `/proc` our own group is unknown, and must not be killed.
+    if let (Signal::KILL, Ok(own)) = (signal, own_stat()) {
+        let others = processes.iter().filter(|process| process.group != own.group);
+        let groups: HashSet<Pid> = others.filter_map(|process| process.group).collect();
         for group in groups {
             let _ = kill_process_group(group, signal);
         }
@@ -145,6 +147,15 @@ pub(super) fn kill_until_none(mut look: impl FnMut() -> io::Result<Vec<ProcessSt
         thread::sleep(KILL_INTERVAL);
     }
     Ok(())
+}
+
+/// This process.
+///
+/// In a container its group and session can belong to a process outside. The kernel then reports 0 for them, for which
+/// `rustix` has no value; here they are `None`.
+pub(super) fn own_stat() -> io::Result<ProcessStat> {
+    parse(&fs_err::read("/proc/self/stat")?)
+        .ok_or_else(|| io::Error::other("`/proc/self/stat` is not readable"))
 }
 
 /// All visible processes.
@@ -218,6 +229,13 @@ mod tests {
     #[test]
     fn a_process_name_cannot_spoof_fields() {
         check(&["8 (x) S 1 1 1 (\n) Z) S 7 7 7 0", "no stat", "9 (y", ""], 7, &[8]);
+    }
+
+    #[test]
+    fn a_group_and_session_from_outside_the_namespace() {
+        let stat = parse(b"7 (a) S 1 0 0 0").unwrap();
+        assert_eq!((stat.group, stat.session), (None, None));
+        assert_eq!(own_stat().unwrap().pid, rustix::process::getpid());
     }
 
     #[test]

@@ -105,23 +105,6 @@ fn count_complete(program: &Program, kind: &str) -> usize {
     text.lines().filter(|line| line.ends_with('}') && line.contains(&kind)).count()
 }
 
-/// Returns the command run under a wrapper, or `None` if the wrapper does not work here.
-#[expect(clippy::disallowed_methods, reason = "what stands between the test and the executable")]
-fn below(program: &Program, wrapper: &[String], works: &[&str], arguments: &[&str]) -> Option<Command> {
-    let probe = Command::new(works[0]).args(&works[1..]).output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        report_skipped(&format!("`{}` does not work here", works.join(" ")));
-        return None;
-    }
-    let command = program.command(arguments);
-    let mut wrapped = Command::new(&wrapper[0]);
-    wrapped.args(&wrapper[1..]).arg(command.get_program()).args(command.get_args()).env_clear();
-    wrapped
-        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
-        .current_dir(&program.project);
-    Some(wrapped)
-}
-
 /// Every system call of the log fails once: the first one, the second one, and so on.
 #[test]
 fn every_system_call_of_the_log_fails_once() {
@@ -157,7 +140,8 @@ fn fails_once(call: &str, error: &str, nth: u32) -> bool {
     let inject = format!("inject={call}:error={error}:when={nth}");
     wrapper.extend(["-e".to_owned(), format!("trace={call}"), "-e".to_owned(), inject]);
     let works = ["strace", "-f", "-o", "/dev/null", "true"];
-    let Some(mut command) = below(&program, &wrapper, &works, &["tools", "call", "write", "--json"]) else {
+    let Some(mut command) = program.command_under(&wrapper, &works, &["tools", "call", "write", "--json"])
+    else {
         return false;
     };
     let before = server_calls(&program);
@@ -204,7 +188,7 @@ fn full(on_full: &str) {
     "#;
     let wrapper: Vec<String> = ["unshare", "-m", "sh", "-c", script].map(str::to_owned).to_vec();
     let works = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", &log];
-    let Some(mut command) = below(&program, &wrapper, &works, &[]) else { return };
+    let Some(mut command) = program.command_under(&wrapper, &works, &[]) else { return };
     let output = command.env("LOG", &log).output().expect("it starts");
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let all = format!("{stdout}{}", String::from_utf8_lossy(&output.stderr));

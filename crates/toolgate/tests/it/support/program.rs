@@ -1,6 +1,7 @@
 //! Runs the executable in a temporary project with a clean environment.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -128,9 +129,35 @@ impl Program {
         command
     }
 
+    /// Returns the command run under a wrapper, or `None` if the wrapper does not work here, as `works` shows.
+    #[expect(clippy::disallowed_methods, reason = "what stands between the test and the executable")]
+    pub(crate) fn command_under(
+        &self,
+        wrapper: &[impl AsRef<OsStr>],
+        works: &[&str],
+        arguments: &[&str],
+    ) -> Option<Command> {
+        let probe = Command::new(works[0]).args(&works[1..]).output();
+        if !probe.is_ok_and(|output| output.status.success()) {
+            report_skipped(&format!("`{}` does not work here", works.join(" ")));
+            return None;
+        }
+        let command = self.command(arguments);
+        let mut wrapped = Command::new(&wrapper[0]);
+        wrapped.args(&wrapper[1..]).arg(command.get_program()).args(command.get_args()).env_clear();
+        wrapped
+            .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .current_dir(&self.project);
+        Some(wrapped)
+    }
+
     /// Starts `toolgate` for a command that does not end by itself. Its stderr is in `~/stderr`.
     pub(crate) fn start(&self, arguments: &str) -> RunningProgram {
-        let mut command = self.command(&arguments.split_whitespace().collect::<Vec<_>>());
+        self.start_command(self.command(&arguments.split_whitespace().collect::<Vec<_>>()))
+    }
+
+    /// Starts a command that runs `toolgate`. Its stderr is in `~/stderr`.
+    pub(crate) fn start_command(&self, mut command: Command) -> RunningProgram {
         let stderr = fs_err::File::create(self.path("~/stderr")).expect("the folder is writable");
         let mut child =
             command.stdout(Stdio::piped()).stderr(stderr.into_file()).spawn().expect("the executable starts");

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value as Json, json};
@@ -326,20 +327,37 @@ fn log_messages_of_a_server_are_rate_limited() {
 
 /// Descendants that left the session of their shim are found even if the shim is killed.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a signal, without unsafe code")]
 fn sigkill_of_the_shim_leaves_no_process() {
-    let marker = format!("orphans-{}", std::process::id());
+    killed_shim(|program| Some(program.command(&WATCH)));
+}
+
+/// The same in a container, where Toolgate's own session and group belong to a process outside.
+#[test]
+fn sigkill_of_the_shim_leaves_no_process_in_a_container() {
+    let wrapper = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let works = [wrapper.as_slice(), &["true"]].concat();
+    killed_shim(|program| program.command_under(&wrapper, &works, &WATCH));
+}
+
+const WATCH: [&str; 3] = ["servers", "--watch", "--json"];
+
+#[expect(clippy::disallowed_methods, reason = "a signal, without unsafe code")]
+fn killed_shim(command: impl Fn(&Program) -> Option<std::process::Command>) {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let marker = format!("orphans-{}-{number}-", std::process::id());
     let program = project(&json!({}));
+    let Some(command) = command(&program) else { return };
     let hides = "setsid sh -c 'setsid sleep 900 & sleep 900' &\nsetsid sleep 900 &\nexec \"$@\"\n";
     program.write("server.sh", hides);
     let good = entry("good");
     let server = json!({ "command": "sh", "args": [program.path("server.sh"), good["command"], "good"],
         "timeout": "60s", "env": { "TOOLGATE_TEST_MARKER": marker } });
-    let other = format!("bystander-{}", std::process::id());
+    let other = format!("bystander-{}-{number}-", std::process::id());
     let mut bystander = entry("good");
     bystander["env"] = json!({ "TOOLGATE_TEST_MARKER": other });
     program.write("mcp.json", json!({ "servers": { "s": server, "bystander": bystander } }).to_string());
-    let _watch = program.start("servers --watch --json");
+    let _watch = program.start_command(command);
     let named = |pid: &u32, name: &str| {
         fs_err::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
     };
