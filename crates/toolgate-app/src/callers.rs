@@ -56,6 +56,7 @@ impl GatewayCallers {
         let policy = config.policy.as_ref();
         let directory = CallerDirectory {
             callers: config.callers.clone(),
+            groups: config.groups.clone(),
             keys,
             certificates: config.caller_certificates.clone(),
             key_store: Some(state.key_store()),
@@ -140,7 +141,7 @@ impl<'a> ProjectCallers<'a> {
             callers.push(Caller::owner());
         }
         callers.sort_by(|one, other| one.id.cmp(&other.id));
-        let configured = callers.into_iter().map(|Caller { id, permissions }| CallerEntry {
+        let configured = callers.into_iter().map(|Caller { id, permissions, .. }| CallerEntry {
             description: self.config.caller_descriptions.get(&id).cloned(),
             id,
             permissions,
@@ -163,13 +164,13 @@ impl<'a> ProjectCallers<'a> {
             return Err(CallerChangeError::Configured(id.to_owned()));
         }
         let invalid = |text: &str, why: String| CallerChangeError::Invalid { text: text.to_owned(), why };
-        let caller = Caller {
-            id: id.parse().map_err(|error| invalid(id, format!("{error}")))?,
-            permissions: permissions
+        let caller = Caller::new(
+            id.parse().map_err(|error| invalid(id, format!("{error}")))?,
+            permissions
                 .iter()
                 .map(|text| text.parse().map_err(|error| invalid(text, format!("{error}"))))
                 .collect::<Result<_, _>>()?,
-        };
+        );
         let description = description.map(ToOwned::to_owned);
         let (stored, key) = self.keys.add(&caller, description, Caller::OWNER, Timestamp::now())?;
         // A new caller is reported without the description that was just given.

@@ -40,6 +40,8 @@ fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a RawJson, rules: &'a [S
         decision: Decision::Allow,
         rules,
         asked: None,
+        refused_by: None,
+        identity: Default::default(),
         arguments,
         secret: None,
     }
@@ -66,6 +68,7 @@ async fn call(
         stages: &stages,
         output: Some(&bodies.1),
         secret: None,
+        upstream: None,
     };
     open.end(&end, Durability::Written).await.unwrap();
 }

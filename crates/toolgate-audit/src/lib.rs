@@ -25,6 +25,8 @@
 //!     decision: Decision::Allow,
 //!     rules: &[],
 //!     asked: None,
+//!     refused_by: None,
+//!     identity: Default::default(),
 //!     arguments,
 //!     secret: None,
 //! };
@@ -41,6 +43,7 @@
 //!     stages: &[],
 //!     output: Some(output),
 //!     secret: None,
+//!     upstream: None,
 //! };
 //! open.end(&end, Durability::Synced).await
 //! # }
@@ -80,5 +83,5 @@ pub use metrics::{Metrics, ToolMetrics};
 pub use project::ProjectLog;
 pub use read::history::{HistoryWindow, SessionKey, ToolHistory, ToolTotals};
 pub use read::{BeginRecord, CallFilter, LogReader, LoggedCall};
-pub use record::{CallBegin, CallEnd, CallFailure, CallStatus, Decision, LogEvent, StageTime};
+pub use record::{CallBegin, CallEnd, CallFailure, CallIdentity, CallStatus, Decision, LogEvent, StageTime};
 pub use verify::{FaultKind, LogFault, VerifyReport};

@@ -491,6 +491,7 @@ impl Drop for OpenCall {
             stages: &[],
             output: None,
             secret: None,
+            upstream: None,
         };
         drop(self.enqueue(&end, Durability::Written));
     }

@@ -83,6 +83,18 @@ pub struct BeginRecord {
     /// True if untrusted content had reached the session before the decision.
     #[serde(default)]
     pub tainted: bool,
+    /// Person responsible for the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub person: Option<String>,
+    /// Groups of the caller when the call was decided.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Name of the credential that authenticated the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+    /// Person that refused to approve the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<RawValue>>,
     /// The arguments, if they were truncated.
@@ -138,6 +150,12 @@ pub struct EndRecord {
     pub micros: u64,
     /// Stages the call passed.
     pub stages: Vec<StageRecord>,
+    /// Name of the credential that the server got.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream_credential: Option<String>,
+    /// Account at the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream_account: Option<String>,
     /// Result of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Box<RawValue>>,

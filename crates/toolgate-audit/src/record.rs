@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,7 +13,7 @@ use sha2::{Digest, Sha256};
 use toolgate_json::{RawJson, escape};
 use toolgate_redact::KnownSecrets;
 use toolgate_types::call::{OperationKind, Stage};
-use toolgate_types::{CallError, ErrorCode, ExecutionState, Secret};
+use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, Group, Secret, UpstreamIdentity};
 
 use crate::chain::{self, HashFunction};
 use crate::fields::SecretFields;
@@ -46,12 +47,34 @@ impl Decision {
     }
 }
 
+/// The identity behind a call, besides the id of its caller.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CallIdentity<'a> {
+    /// Person responsible for the caller.
+    pub person: Option<&'a str>,
+    /// Groups of the caller when the call was decided.
+    pub groups: &'a [Arc<Group>],
+    /// Name of the credential that authenticated the caller.
+    pub credential: Option<&'a str>,
+}
+
+impl<'a> From<&'a Caller> for CallIdentity<'a> {
+    fn from(caller: &'a Caller) -> Self {
+        Self {
+            person: caller.person.as_deref(),
+            groups: &caller.groups,
+            credential: caller.credential.as_deref(),
+        }
+    }
+}
+
 /// The begin record of a call, written once it has been decided.
 #[derive(Debug, Clone)]
 pub struct CallBegin<'a> {
     /// Unique call id.
     pub call: &'a str,
     pub caller: &'a str,
+    pub identity: CallIdentity<'a>,
     pub operation: OperationKind,
     /// Tool name as the caller requested it. For other operations, the URI or the name of the prompt.
     pub tool: &'a str,
@@ -70,6 +93,8 @@ pub struct CallBegin<'a> {
     pub rules: &'a [String],
     /// Person who approved the call.
     pub asked: Option<&'a str>,
+    /// Person that refused to approve the call.
+    pub refused_by: Option<&'a str>,
     /// True if untrusted content had reached the session before the decision.
     pub tainted: bool,
     pub arguments: &'a RawJson,
@@ -150,6 +175,8 @@ pub struct CallEnd<'a> {
     pub output: Option<&'a RawJson>,
     /// Parts of the output that are secret according to the tool's schema.
     pub secret: Option<&'a SecretFields>,
+    /// Identity under which the server was called.
+    pub upstream: Option<&'a UpstreamIdentity>,
 }
 
 /// A recorded event that does not belong to a call.
@@ -188,7 +215,18 @@ impl<'a> CallEnd<'a> {
     /// Returns the end of a call whose caller disconnected.
     pub fn abandoned(error: &'a CallError, took: Duration) -> Self {
         let (status, error) = (CallStatus::Abandoned, Some(error.into()));
-        Self { status, error, attempts: 0, cached: false, took, stages: &[], output: None, secret: None }
+        let (stages, attempts) = (&[], 0);
+        Self {
+            status,
+            error,
+            attempts,
+            cached: false,
+            took,
+            stages,
+            output: None,
+            secret: None,
+            upstream: None,
+        }
     }
 }
 
@@ -298,6 +336,22 @@ impl RecordRenderer {
             if begin.tainted {
                 out.push_str(r#","tainted":true"#);
             }
+            let CallIdentity { person, groups, credential } = begin.identity;
+            if let Some(person) = person {
+                member(r#","person":"#, person, line, out);
+            }
+            for (index, group) in groups.iter().enumerate() {
+                member(if index == 0 { r#","groups":["# } else { "," }, group.name.as_str(), line, out);
+            }
+            if !groups.is_empty() {
+                out.push(']');
+            }
+            for (name, value) in [(r#","credential":"#, credential), (r#","refused_by":"#, begin.refused_by)]
+            {
+                if let Some(value) = value {
+                    member(name, value, line, out);
+                }
+            }
         })
     }
 
@@ -339,6 +393,12 @@ impl RecordRenderer {
                 out.push(']');
             }
             out.push(']');
+            if let Some(UpstreamIdentity { credential, account }) = end.upstream {
+                member(r#","upstream_credential":"#, credential, line, out);
+                if let Some(account) = account {
+                    member(r#","upstream_account":"#, account, line, out);
+                }
+            }
         })
     }
 
@@ -531,6 +591,8 @@ mod tests {
             decision: Decision::Allow,
             rules,
             asked: Some("bob"),
+            refused_by: None,
+            identity: Default::default(),
             arguments,
             secret: None,
         }
@@ -567,11 +629,43 @@ mod tests {
             stages: &stages,
             output: None,
             secret: None,
+            upstream: None,
         };
         assert_eq!(
             renderer.end(&prefix, &end).to_text(),
             r#""kind":"end","call":"c1","caller":"ann","tool":"github.search","session":"s1","status":"error","error":{"code":"timeout","stage":"invoke","outcome":"unknown","message":"saw ***","cause":"password: ***"},"attempts":2,"cached":false,"micros":7000,"stages":[["resolve",3],["cache",4,"miss"]]"#
         );
+    }
+
+    #[test]
+    fn records_say_for_whom_a_call_was_made() {
+        let arguments = RawJson::from_trusted("{}".to_owned());
+        let group = |name: &str| Arc::new(Group { name: name.parse().unwrap(), permissions: Vec::new() });
+        let ann = Caller {
+            groups: vec![group("ops"), group("dev")],
+            person: Some("ann@example.com".into()),
+            credential: Some("key/laptop".into()),
+            ..Caller::new("ann".parse().unwrap(), Vec::new())
+        };
+        let begin = CallBegin {
+            identity: (&ann).into(),
+            decision: Decision::NotApproved,
+            asked: None,
+            refused_by: Some("bob"),
+            ..begin(&arguments, &[])
+        };
+        let renderer = renderer(1000);
+        let prefix = renderer.prefix(&begin);
+        let line = renderer.begin(&prefix, &begin).to_text();
+        let tail = r#""rules":[],"not_approved":true,"person":"ann@example.com","groups":["ops","dev"],"credential":"key/laptop","refused_by":"bob","arguments":{}"#;
+        assert!(line.ends_with(tail), "{line}");
+        let upstream =
+            UpstreamIdentity { credential: "ann at github".into(), account: Some("ann-gh".into()) };
+        let error = CallError::new(ErrorCode::Cancelled, Stage::Invoke, "gone");
+        let end = CallEnd { upstream: Some(&upstream), ..CallEnd::abandoned(&error, Duration::ZERO) };
+        let line = renderer.end(&prefix, &end).to_text();
+        let tail = r#""stages":[],"upstream_credential":"ann at github","upstream_account":"ann-gh""#;
+        assert!(line.ends_with(tail), "{line}");
     }
 
     /// A tool may echo a secret argument in its result and its error, as it is or encoded.
@@ -599,6 +693,7 @@ mod tests {
             stages: &[],
             output: Some(&output),
             secret: None,
+            upstream: None,
         };
         let lines = renderer.begin(&prefix, &begin(&arguments, &[])).to_text()
             + &renderer.end(&prefix, &end).to_text();
@@ -631,6 +726,8 @@ mod tests {
             decision: Decision::Deny,
             rules: &rules,
             asked: Some(text),
+            refused_by: Some(text),
+            identity: CallIdentity { person: Some(text), groups: &[], credential: Some(text) },
             arguments: &arguments,
             secret: Some(&fields),
         };
@@ -642,6 +739,7 @@ mod tests {
             cause: Some(text.to_owned()),
         };
         let stages = [StageTime { stage: Stage::Resolve, micros: 3, note: Some(text) }];
+        let upstream = UpstreamIdentity { credential: text.into(), account: Some(text.into()) };
         let end = CallEnd {
             status: CallStatus::Error,
             error: Some(error),
@@ -651,6 +749,7 @@ mod tests {
             stages: &stages,
             output: Some(&arguments),
             secret: None,
+            upstream: Some(&upstream),
         };
         for max_body in [20, 1000] {
             let patterns = vec!["ACME-[0-9]".parse().unwrap()];

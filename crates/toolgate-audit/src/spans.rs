@@ -147,6 +147,8 @@ mod tests {
             decision: Decision::Allow,
             rules: &[],
             asked: None,
+            refused_by: None,
+            identity: Default::default(),
             arguments: &arguments,
             secret: None,
         };
@@ -162,6 +164,7 @@ mod tests {
             stages: &stages,
             output: Some(&arguments),
             secret: None,
+            upstream: None,
         };
         let ended = UNIX_EPOCH + Duration::from_secs(1);
         build_spans(&begin, &end, SpanContext { parent: Some(7), server_span: 9, ended })

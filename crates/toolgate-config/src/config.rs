@@ -11,8 +11,8 @@ use toolgate_types::limits::ResultLimits;
 use toolgate_types::serve::CertificateMatch;
 use toolgate_types::telemetry::OtlpCollector;
 use toolgate_types::{
-    AgentConfig, ApiSpec, BuiltinConfig, CallLimits, Caller, CallerId, EgressConfig, KeyHash, Profiles,
-    Secret, ServeConfig, ServerSpec, ToolDefinition, ToolSettings,
+    AgentConfig, ApiSpec, BuiltinConfig, CallLimits, Caller, CallerId, EgressConfig, Group, KeyHash,
+    Profiles, Secret, ServeConfig, ServerSpec, ToolDefinition, ToolSettings,
 };
 
 use crate::feature::audit::AuditConfig;
@@ -46,6 +46,9 @@ pub struct Config {
     pub tools: Vec<Arc<ToolDefinition>>,
     /// Operator's settings for single tools.
     pub tool_settings: Vec<ToolSettings>,
+    /// Groups of callers, in file order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Arc<Group>>,
     /// Callers, in file order. Contains `owner` only if the file does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<Caller>,

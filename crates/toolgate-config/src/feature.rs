@@ -11,6 +11,7 @@ mod checks;
 pub(crate) mod code_execution;
 pub(crate) mod egress;
 pub(crate) mod env_file;
+pub(crate) mod groups;
 pub(crate) mod human_input;
 pub(crate) mod inputs;
 pub(crate) mod openapi;

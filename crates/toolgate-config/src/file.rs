@@ -7,6 +7,7 @@ use crate::feature::audit::AuditFile;
 use crate::feature::callers::CallerFile;
 use crate::feature::code_execution::CodeExecutionFile;
 use crate::feature::egress::EgressFile;
+use crate::feature::groups::GroupFile;
 use crate::feature::human_input::HumanInputFile;
 use crate::feature::inputs::InputEntry;
 use crate::feature::openapi::ApiFile;
@@ -40,6 +41,8 @@ keys! {
         /// Callers and their permissions. A caller not listed here has no access. Exception: `owner`, the
         /// local user of this machine, has full access unless an entry restricts it.
         callers: Vec<Spanned<CallerFile>>,
+        /// Groups of callers, by name. See docs/policy.md.
+        groups: NamedMap<GroupFile>,
         /// Cedar policy file that permits or forbids calls, in addition to the permissions of the
         /// callers. Default: `policy.cedar` if it exists; a file named here must exist.
         policy: String = "policy.cedar",

@@ -10,8 +10,8 @@ use toolgate_types::limits::ResultLimits;
 use toolgate_types::serve::CertificateMatch;
 use toolgate_types::telemetry::OtlpCollector;
 use toolgate_types::{
-    AgentConfig, ApiSpec, BuiltinConfig, CallLimits, Caller, CallerId, EgressConfig, KeyHash, ServeConfig,
-    ServerName, ServerSpec, ToolDefinition, ToolName, ToolSettings,
+    AgentConfig, ApiSpec, BuiltinConfig, CallLimits, Caller, CallerId, EgressConfig, Group, KeyHash,
+    ServeConfig, ServerName, ServerSpec, ToolDefinition, ToolName, ToolSettings,
 };
 
 use crate::checklist::check_tool;
@@ -66,6 +66,7 @@ pub(crate) struct ConfigBuilder {
     pub(crate) apis: Vec<(ApiSpec, Span)>,
     pub(crate) tools: Vec<PendingEntry<ToolDefinition>>,
     pub(crate) settings: Vec<PendingEntry<ToolSettings>>,
+    pub(crate) groups: Vec<Arc<Group>>,
     pub(crate) callers: Vec<(Caller, Span)>,
     pub(crate) caller_descriptions: BTreeMap<CallerId, String>,
     pub(crate) caller_keys: Vec<(CallerId, KeyHash)>,
@@ -107,6 +108,9 @@ impl ConfigBuilder {
     /// toolbox.
     pub(crate) fn add_project(&mut self, file: ProjectFile, cx: &mut Context<'_>) {
         self.set_title(file.name, file.description);
+        for (name, group) in file.groups.into_iter().flat_map(|at| at.value.0) {
+            self.add_group(&name, group, cx);
+        }
         for caller in file.callers.into_iter().flat_map(|at| at.value) {
             self.add_caller(caller.value, cx);
         }
@@ -178,6 +182,7 @@ impl ConfigBuilder {
             apis: self.apis.into_iter().map(|(api, _)| api).collect(),
             tools: self.tools.into_iter().map(|tool| Arc::new(tool.value)).collect(),
             tool_settings: self.settings.into_iter().map(|settings| settings.value).collect(),
+            groups: self.groups,
             callers: self.callers.into_iter().map(|(caller, _)| caller).collect(),
             caller_descriptions: self.caller_descriptions,
             caller_keys: self.caller_keys,

@@ -178,6 +178,11 @@ impl Policy {
         }
     }
 
+    /// The groups through which these rules decided on a caller.
+    pub fn deciding_groups(&self, rules: &[String], caller: &Caller) -> Vec<String> {
+        self.rules.as_ref().map(|set| set.deciding_groups(rules, caller)).unwrap_or_default()
+    }
+
     fn missing_permissions(&self, call: &PolicyRequest<'_>) -> Vec<Permission> {
         call.tool
             .permissions

@@ -43,7 +43,7 @@ pub fn arguments(bytes: &[u8]) {
     let limits = ScanLimits { size: 4 << 20, depth: 64 };
     let Ok(raw) = RawJson::new(Bytes::copy_from_slice(bytes), limits) else { return };
     let arguments = CallArguments::from(raw);
-    let caller = Caller { id: "ann".parse().expect("a valid id"), permissions: Vec::new() };
+    let caller = Caller::new("ann".parse().expect("a valid id"), Vec::new());
     let tool = ToolAttributes {
         kind: Default::default(),
         name: "pay".to_owned(),

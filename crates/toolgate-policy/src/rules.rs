@@ -14,6 +14,7 @@ use cedar_policy::{
 };
 use miette::Diagnostic;
 use sha2::{Digest, Sha256};
+use toolgate_types::Caller;
 
 use crate::decide::{Action, PolicyRequest};
 use crate::limits;
@@ -121,9 +122,17 @@ impl RuleSet {
 
     /// The callers that rules name. A caller with such an id may have more rights than its permissions.
     pub fn named_callers(&self) -> Vec<String> {
-        let literals = self.set.policies().flat_map(cedar_policy::Policy::entity_literals);
-        let callers = literals.filter(|uid| uid.type_name().to_string() == "Caller");
-        callers.map(|uid| uid.id().unescaped().to_owned()).collect()
+        self.set.policies().flat_map(|policy| named_entities(policy, "Caller")).collect()
+    }
+
+    /// The groups of a caller that these rules name, without repetition. A rule may have decided because of them.
+    pub(crate) fn deciding_groups(&self, rules: &[String], caller: &Caller) -> Vec<String> {
+        let decided = self.set.policies().filter(|policy| rules.contains(&self.rule_name(policy.id())));
+        let mut groups: Vec<_> = decided.flat_map(|policy| named_entities(policy, "Group")).collect();
+        groups.retain(|group| caller.is_in_group(group));
+        groups.sort();
+        groups.dedup();
+        groups
     }
 
     /// The SHA-256 of the source.
@@ -250,6 +259,13 @@ impl RuleSet {
     }
 }
 
+/// The ids of the entities of one type that a rule names.
+pub(crate) fn named_entities(policy: &cedar_policy::Policy, kind: &str) -> Vec<String> {
+    let literals = policy.entity_literals().into_iter();
+    let named = literals.filter(|uid| uid.type_name().to_string() == kind);
+    named.map(|uid| uid.id().unescaped().to_owned()).collect()
+}
+
 fn parse_error(error: &cedar_policy::ParseError) -> RuleError {
     use std::error::Error;
     let mut message = error.to_string();
@@ -274,7 +290,7 @@ fn type_error(error: &impl Diagnostic, id: &PolicyId, set: &PolicySet) -> RuleEr
 fn hint(error: &impl Diagnostic) -> Option<String> {
     if error.to_string().contains("unrecognized") {
         return Some(
-            "the entity types are `Caller`, `Tool`, `Resource`, `Prompt` and `Server`; the actions are `Action::\"call\"` (tools), `Action::\"read\"` (resources), `Action::\"get\"` (prompts) and `Action::\"list\"`".to_owned(),
+            "the entity types are `Caller`, `Group`, `Tool`, `Resource`, `Prompt` and `Server`; the actions are `Action::\"call\"` (tools), `Action::\"read\"` (resources), `Action::\"get\"` (prompts) and `Action::\"list\"`".to_owned(),
         );
     }
     error.help().map(|help| help.to_string()).filter(|help| !help.starts_with("did you mean"))

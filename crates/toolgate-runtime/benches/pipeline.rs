@@ -55,10 +55,7 @@ fn main() -> std::process::ExitCode {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("it starts");
     for Case { name, rules, log, micros, allocations } in CASES {
         let runtime = tokio.block_on(started(rules, log.then(|| folder.path())));
-        let caller = Caller {
-            id: "ann".parse().expect("an id"),
-            permissions: vec!["*:*".parse().expect("a pattern")],
-        };
+        let caller = Caller::new("ann".parse().expect("an id"), vec!["*:*".parse().expect("a pattern")]);
         let call = async |request| {
             let called = runtime.execute(&caller, request).await;
             assert!(called.result.error.is_none(), "{:?}", called.result.error);

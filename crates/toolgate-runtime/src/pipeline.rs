@@ -21,7 +21,7 @@ use toolgate_policy::decide::PolicyRequest;
 use toolgate_policy::{Decision, Denied, Grant, Input, SchemaValidator, TargetKind, ToolAttributes};
 use toolgate_types::call::Denial;
 use toolgate_types::call::OperationKind;
-use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, Stage};
+use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, Stage, UpstreamIdentity};
 use toolgate_upstream::builtin::BuiltinError;
 use toolgate_upstream::invoke::{InvokeError, ServerRequest, invoke, request};
 use toolgate_upstream::{RawJson, RequestError, ResourceSubscription, RpcError, Server, run_blocking};
@@ -118,6 +118,9 @@ struct CallState {
     decision: audit::Decision,
     rules: Arc<[String]>,
     approved_by: Option<String>,
+    refused_by: Option<String>,
+    /// Identity under which the server was called.
+    upstream: Option<UpstreamIdentity>,
     /// True if untrusted content had reached the session before the decision.
     tainted: bool,
     /// The tool call that the operation continues, if its target is a task.
@@ -147,6 +150,8 @@ impl CallState {
             decision: audit::Decision::Undecided,
             rules: Arc::default(),
             approved_by: None,
+            refused_by: None,
+            upstream: None,
             tainted: false,
             task: None,
             subscription: None,
@@ -275,6 +280,7 @@ impl Runtime {
             state.decision = if not_approved { audit::Decision::NotApproved } else { audit::Decision::Deny };
             state.rules =
                 error.denial.as_ref().map(|denial| denial.rules.as_slice().into()).unwrap_or_default();
+            state.refused_by = error.denial.as_ref().and_then(|denial| denial.refused_by.clone());
             if matches!(error.code, ErrorCode::ToolNotFound | ErrorCode::NotFound) {
                 // The result must not reveal anything about a tool that the caller may not see.
                 state.hidden_tool = state.tool.take();
@@ -769,7 +775,7 @@ fn denial(denied: Denied) -> Denial {
         None if denied.forbidden_by.is_empty() => vec!["permissions".to_owned()],
         None => denied.forbidden_by,
     };
-    Denial { missing: denied.missing, rules, not_approved: false }
+    Denial { missing: denied.missing, rules, not_approved: false, refused_by: None }
 }
 
 fn slot_error(no: &NoSlot) -> CallError {

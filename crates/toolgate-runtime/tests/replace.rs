@@ -53,7 +53,7 @@ async fn servers_come_and_go() {
         async move { runtime.watch_servers().await }
     };
     let work = async {
-        let caller = Caller { id: "ann".parse().unwrap(), permissions: vec!["*:*".parse().unwrap()] };
+        let caller = Caller::new("ann".parse().unwrap(), vec!["*:*".parse().unwrap()]);
         let arguments = json!({ "message": "x", "fault": "late", "after": LATE_MS });
         let call = runtime.execute(&caller, request("goes__echo", &arguments));
         let replace = async {

@@ -136,8 +136,7 @@ fn setup(own: Vec<ToolDefinition>) -> RuntimeSetup {
 }
 
 async fn call(runtime: &Runtime, name: &str) -> String {
-    let caller =
-        Caller { id: "ann".parse().expect("an id"), permissions: vec!["*:*".parse().expect("a pattern")] };
+    let caller = Caller::new("ann".parse().expect("an id"), vec!["*:*".parse().expect("a pattern")]);
     let request = Operation {
         full_result: true,
         ..Operation::tool(name.to_owned(), RawJson::from_value(&json!({ "text": "hello" })))

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use toolgate_runtime::window_limit::WindowLimit;
 use toolgate_types::serve::{AnonymousAccess, CertificateMatch, HostName};
 use toolgate_types::tool::{Permission, RateLimit};
-use toolgate_types::{Caller, CallerId, ErrorCode, KeyHash, ServeConfig};
+use toolgate_types::{Caller, CallerId, ErrorCode, Group, GroupName, KeyHash, ServeConfig};
 
 use crate::keys::KeyStore;
 use crate::listener::tls::PeerCertificate;
@@ -54,6 +54,8 @@ const MAX_QUOTA_KEYS: usize = 100_000;
 pub struct CallerDirectory {
     /// Callers from the configuration.
     pub callers: Vec<Caller>,
+    /// Groups that tokens and certificates can make callers members of.
+    pub groups: Vec<Arc<Group>>,
     /// API keys. A caller may have several.
     pub keys: Vec<(CallerId, KeyHash)>,
     /// Client certificates.
@@ -69,6 +71,7 @@ pub struct CallerDirectory {
 /// Authenticates requests.
 pub(crate) struct Authenticator {
     callers: HashMap<CallerId, Arc<Caller>>,
+    groups: Vec<Arc<Group>>,
     keys: HashMap<KeyHash, Arc<Caller>>,
     managed: Option<ManagedCallers>,
     policy_callers: Vec<String>,
@@ -94,10 +97,22 @@ impl Authenticator {
             directory.callers.into_iter().map(|caller| (caller.id.clone(), Arc::new(caller))).collect();
         let owner = Caller::owner();
         let owner = Arc::clone(callers.entry(owner.id.clone()).or_insert_with(|| Arc::new(owner)));
-        let find = |id: &CallerId| callers.get(id).map(Arc::clone);
-        let keys = directory.keys.iter().filter_map(|(id, key)| Some((*key, find(id)?))).collect();
-        let certificates = directory.certificates.into_iter();
-        let certificates = certificates.filter_map(|(id, rule)| Some((rule, find(&id)?))).collect();
+        let with_credential = |id: &CallerId, credential: &str| {
+            let caller = callers.get(id)?;
+            Some(Caller { credential: Some(credential.into()), ..Caller::clone(caller) })
+        };
+        let key = |(id, key): &(CallerId, KeyHash)| {
+            Some((*key, Arc::new(with_credential(id, "key/toolgate.yaml")?)))
+        };
+        let keys = directory.keys.iter().filter_map(key).collect();
+        let groups = directory.groups;
+        let certificate = |(id, rule): (CallerId, CertificateMatch)| {
+            let mut caller = with_credential(&id, "certificate")?;
+            add_groups(&mut caller, &rule.groups, &groups);
+            Some((rule, Arc::new(caller)))
+        };
+        let certificates = directory.certificates.into_iter().filter_map(certificate).collect();
+        let owner = Arc::new(Caller { credential: Some("socket".into()), ..Caller::clone(&owner) });
         let anonymous = callers.values().find(|caller| caller.id.as_str() == Caller::ANONYMOUS);
         let anonymous = anonymous.filter(|caller| !caller.permissions.is_empty()).map(Arc::clone);
         Ok(Self {
@@ -117,6 +132,7 @@ impl Authenticator {
             policy_callers: directory.policy_callers,
             descriptions: directory.descriptions,
             callers,
+            groups,
         })
     }
 
@@ -203,7 +219,7 @@ impl Authenticator {
         client: IpAddr,
         now: Instant,
     ) -> Result<(Arc<Caller>, CredentialLifetime), HttpError> {
-        let TokenIdentity { id, permissions, valid_for } =
+        let TokenIdentity { id, permissions, groups, person, issuer, valid_for } =
             self.tokens.verify(token, now).await.map_err(|rejected| match rejected {
                 TokenError::Invalid(reason) => {
                     tracing::warn!(%client, "token rejected: {reason}");
@@ -217,8 +233,14 @@ impl Authenticator {
         if [Caller::OWNER, Caller::ANONYMOUS].contains(&id.as_str()) {
             return Err(invalid_token("a token cannot authenticate as `owner` or `anonymous`"));
         }
-        let caller = self.caller(id.as_str()).unwrap_or_else(|| Arc::new(Caller { id, permissions }));
-        Ok((caller, CredentialLifetime::Until(now + valid_for)))
+        let mut caller = match self.caller(id.as_str()) {
+            Some(configured) => Caller::clone(&configured),
+            None => Caller::new(id, permissions),
+        };
+        add_groups(&mut caller, &groups, &self.groups);
+        caller.credential = Some(format!("token/{issuer}").into());
+        caller.person = caller.person.or(person);
+        Ok((Arc::new(caller), CredentialLifetime::Until(now + valid_for)))
     }
 
     fn caller_by_certificate(&self, certificate: &PeerCertificate) -> Option<Arc<Caller>> {
@@ -273,6 +295,15 @@ impl Authenticator {
         }
         let named = |known: &HostName| known.as_str().eq_ignore_ascii_case(host);
         (host.eq_ignore_ascii_case("localhost") && local.is_loopback()) || self.hosts.iter().any(named)
+    }
+}
+
+/// Makes a caller a member of groups, besides those that it is in.
+fn add_groups(caller: &mut Caller, names: &[GroupName], groups: &[Arc<Group>]) {
+    for group in groups.iter().filter(|group| names.contains(&group.name)) {
+        if !caller.is_in_group(group.name.as_str()) {
+            caller.groups.push(Arc::clone(group));
+        }
     }
 }
 

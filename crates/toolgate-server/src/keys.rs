@@ -113,7 +113,7 @@ pub struct ManagedCaller {
 impl ManagedCaller {
     /// Converts it to a caller.
     pub fn caller(&self) -> Caller {
-        Caller { id: self.id.clone(), permissions: self.permissions.clone() }
+        Caller::new(self.id.clone(), self.permissions.clone())
     }
 
     /// Ids of the callers that created it, directly and indirectly, nearest first.
@@ -338,7 +338,7 @@ mod tests {
     fn callers_are_stored_next_to_the_owner_key() {
         let folder = tempfile::tempdir().unwrap();
         let store = KeyStore::new(folder.path());
-        let ann = Caller { id: "ann".parse().unwrap(), permissions: vec!["mail:*".parse().unwrap()] };
+        let ann = Caller::new("ann".parse().unwrap(), vec!["mail:*".parse().unwrap()]);
         let now = jiff::Timestamp::UNIX_EPOCH;
         assert!(store.callers().unwrap().is_empty());
         let (kept, key) = store.add(&ann, Some("Ann".to_owned()), "owner", now).unwrap();
@@ -363,7 +363,7 @@ mod tests {
             for number in 0..20 {
                 let store = &store;
                 scope.spawn(move || {
-                    let caller = Caller { id: format!("c{number}").parse().unwrap(), permissions: vec![] };
+                    let caller = Caller::new(format!("c{number}").parse().unwrap(), vec![]);
                     store.add(&caller, None, "owner", jiff::Timestamp::UNIX_EPOCH).unwrap();
                 });
             }

@@ -296,6 +296,8 @@ pub struct Denial {
     pub rules: Vec<String>,
     /// True if the rules required approval, and the call did not get it.
     pub not_approved: bool,
+    /// Person that refused to approve the call.
+    pub refused_by: Option<String>,
 }
 
 impl CallError {

@@ -1,4 +1,4 @@
-//! Callers and their permissions.
+//! Callers, their permissions, and the groups they are in.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,10 +31,14 @@ impl FromStr for CallerId {
     type Err = CallerIdError;
 
     fn from_str(text: &str) -> Result<Self, CallerIdError> {
-        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@' | ':' | '/');
-        let fits = (1..=MAX_ID_LENGTH).contains(&text.len()) && text.chars().all(good);
-        if fits { Ok(Self(text.into())) } else { Err(CallerIdError) }
+        if is_id(text) { Ok(Self(text.into())) } else { Err(CallerIdError) }
     }
+}
+
+/// Returns true for the id of a caller or the name of a group.
+fn is_id(text: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@' | ':' | '/');
+    (1..=MAX_ID_LENGTH).contains(&text.len()) && text.chars().all(good)
 }
 
 impl fmt::Display for CallerId {
@@ -43,12 +47,67 @@ impl fmt::Display for CallerId {
     }
 }
 
-/// An authenticated caller and its permissions.
+/// Name of a group of callers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct GroupName(Arc<str>);
+
+/// The string is not the name of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the name of a group has 1 to {MAX_ID_LENGTH} letters, digits and `. _ - @ : /`")]
+pub struct GroupNameError;
+
+impl GroupName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for GroupName {
+    type Err = GroupNameError;
+
+    fn from_str(text: &str) -> Result<Self, GroupNameError> {
+        if is_id(text) { Ok(Self(text.into())) } else { Err(GroupNameError) }
+    }
+}
+
+impl fmt::Display for GroupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A group of callers. Its permissions are those of every member; rules of the policy can name it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Group {
+    pub name: GroupName,
+    /// Permissions granted to every member. Empty: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub permissions: Vec<PermissionPattern>,
+}
+
+/// An authenticated caller, its permissions and its groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Caller {
     pub id: CallerId,
-    /// Permissions granted to it. Empty: none.
+    /// Permissions granted to it, besides those of its groups. Empty: none.
     pub permissions: Vec<PermissionPattern>,
+    /// Groups that it is in.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "serialize_group_names")]
+    pub groups: Vec<Arc<Group>>,
+    /// Person responsible for it, for the execution log. Decides nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub person: Option<Arc<str>>,
+    /// Name of the credential that authenticated it, for the execution log. Decides nothing.
+    #[serde(skip)]
+    pub credential: Option<Arc<str>>,
+}
+
+fn serialize_group_names<S: serde::Serializer>(
+    groups: &[Arc<Group>],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(groups.iter().map(|group| &group.name))
 }
 
 impl Caller {
@@ -60,11 +119,39 @@ impl Caller {
     /// Owner with every permission, used unless the configuration restricts it: it owns the files anyway.
     pub fn owner() -> Self {
         let permissions = vec![PermissionPattern { resource: PatternWord::Any, action: PatternWord::Any }];
-        Self { id: CallerId(Self::OWNER.into()), permissions }
+        Self::new(CallerId(Self::OWNER.into()), permissions)
+    }
+
+    /// Creates a caller in no group.
+    pub fn new(id: CallerId, permissions: Vec<PermissionPattern>) -> Self {
+        Self { id, permissions, groups: Vec::new(), person: None, credential: None }
+    }
+
+    /// The permissions of the caller and of its groups.
+    pub fn all_permissions(&self) -> impl Iterator<Item = &PermissionPattern> {
+        self.permissions.iter().chain(self.groups.iter().flat_map(|group| &group.permissions))
+    }
+
+    /// Returns true if two callers are the same to the policy.
+    pub fn has_same_rights(&self, other: &Self) -> bool {
+        self.id == other.id && self.permissions == other.permissions && self.groups == other.groups
+    }
+
+    pub fn is_in_group(&self, name: &str) -> bool {
+        self.groups.iter().any(|group| group.name.as_str() == name)
+    }
+
+    /// Returns the group that grants a permission, if the caller has it through a group only.
+    pub fn granting_group(&self, permission: &Permission) -> Option<&GroupName> {
+        if self.permissions.iter().any(|pattern| pattern.covers(permission)) {
+            return None;
+        }
+        let grants = |group: &&Arc<Group>| group.permissions.iter().any(|pattern| pattern.covers(permission));
+        self.groups.iter().find(grants).map(|group| &group.name)
     }
 
     pub fn has_permission(&self, permission: &Permission) -> bool {
-        self.permissions.iter().any(|pattern| pattern.covers(permission))
+        self.all_permissions().any(|pattern| pattern.covers(permission))
     }
 
     /// Returns true if a permission was granted by its exact name. Wildcards do not count: some permissions must be
@@ -75,18 +162,27 @@ impl Caller {
                 && pattern.action != PatternWord::Any
                 && pattern.covers(permission)
         };
-        self.permissions.iter().any(named)
+        self.all_permissions().any(named)
     }
 
     /// Returns true if the caller has every permission a pattern covers, and so may grant the pattern to others.
     pub fn can_grant(&self, pattern: &PermissionPattern) -> bool {
-        self.permissions.iter().any(|own| own.includes(pattern))
+        self.all_permissions().any(|own| own.includes(pattern))
     }
 
     /// Returns true if the caller has any permission on the resource of `permission`.
     pub fn has_any_permission_on(&self, permission: &Permission) -> bool {
-        self.permissions.iter().any(|pattern| pattern.resource.covers(permission.resource()))
+        self.all_permissions().any(|pattern| pattern.resource.covers(permission.resource()))
     }
+}
+
+/// The identity that a server sees behind the calls of a caller. By name: no secret is in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamIdentity {
+    /// Name of the credential that the server got.
+    pub credential: Arc<str>,
+    /// Account at the server, if it is known.
+    pub account: Option<Arc<str>>,
 }
 
 /// Permissions granted to a caller: `cards:create`, `cards:*`, `*:read`, `*:*`. A star replaces a whole word, never a
@@ -187,12 +283,31 @@ mod tests {
     fn callers_can_grant_only_what_they_have() {
         let has = |own: &[&str], other: &str| {
             let permissions = own.iter().map(|pattern| pattern.parse().unwrap()).collect();
-            Caller { id: "ann".parse().unwrap(), permissions }.can_grant(&other.parse().unwrap())
+            Caller::new("ann".parse().unwrap(), permissions).can_grant(&other.parse().unwrap())
         };
         assert!(has(&["*:*"], "mail:*") && has(&["mail:*"], "mail:read") && has(&["mail:*"], "mail:*"));
         assert!(has(&["mail:read", "s:*"], "s:x") && has(&["*:read"], "mail:read"));
         assert!(!has(&["mail:*"], "*:*") && !has(&["mail:read"], "mail:*") && !has(&["*:read"], "mail:*"));
         assert!(!has(&["mail:*", "*:read"], "*:*") && !has(&[], "mail:read") && !has(&["mail:*"], "*:read"));
+    }
+
+    #[test]
+    fn groups_grant_their_permissions() {
+        let group = |name: &str, permission: &str| {
+            let permissions = vec![permission.parse().unwrap()];
+            Arc::new(Group { name: name.parse().unwrap(), permissions })
+        };
+        let own = vec!["mail:read".parse().unwrap()];
+        let groups = vec![group("ops", "cards:*"), group("exec", "servers:exec")];
+        let ann = Caller { groups, ..Caller::new("ann".parse().unwrap(), own) };
+        let permission = |text: &str| text.parse::<Permission>().unwrap();
+        let through = |text: &str| ann.granting_group(&permission(text)).map(GroupName::as_str);
+        assert!(ann.has_permission(&permission("mail:read")) && through("mail:read").is_none());
+        assert!(ann.has_permission(&permission("cards:create")) && through("cards:create") == Some("ops"));
+        assert!(!ann.has_permission(&permission("mail:send")) && through("mail:send").is_none());
+        assert!(ann.has_explicit_permission(&permission("servers:exec")));
+        assert!(ann.can_grant(&"cards:read".parse().unwrap()) && ann.is_in_group("ops"));
+        assert!(!ann.is_in_group("owner") && "a b".parse::<GroupName>().is_err());
     }
 
     #[test]

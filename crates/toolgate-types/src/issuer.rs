@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::HumanDuration;
-use crate::caller::PermissionPattern;
+use crate::caller::{GroupName, PermissionPattern};
 
 /// An entry of `serve.jwt`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -29,6 +29,15 @@ pub struct TokenIssuer {
     pub scope_claim: String,
     /// Permissions granted per scope. Scopes that are not listed grant nothing.
     pub scopes: BTreeMap<String, Vec<PermissionPattern>>,
+    /// Claim that holds the groups. Without it, tokens name no groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups_claim: Option<String>,
+    /// Group of each value of that claim. Values that are not listed name no group.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<String, GroupName>,
+    /// Claim that names the person, for the execution log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub person_claim: Option<String>,
 }
 
 /// Source of an issuer's public keys (JWKS).

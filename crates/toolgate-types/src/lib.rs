@@ -36,7 +36,7 @@ pub use audit::OnFull;
 pub use browser_url::BrowserUrl;
 pub use builtins::BuiltinConfig;
 pub use call::{CallError, ErrorCode, ExecutionState, Stage, ToolContext, ToolResult};
-pub use caller::{Caller, CallerId};
+pub use caller::{Caller, CallerId, Group, GroupName, UpstreamIdentity};
 pub use duration::HumanDuration;
 pub use egress::EgressConfig;
 pub use hints::AgentHints;

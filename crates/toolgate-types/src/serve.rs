@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::caller::GroupName;
 use crate::issuer::TokenIssuer;
 use crate::key::KeyHash;
 use crate::network::Network;
@@ -103,7 +104,7 @@ pub enum ClientCertificate {
     Optional,
 }
 
-/// Client certificate that identifies a caller. Every given field must match.
+/// Client certificate that identifies a caller. Every given condition must match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CertificateMatch {
     /// Subject alternative name: a host name, or a URI such as `spiffe://example.com/ci`.
@@ -112,6 +113,16 @@ pub struct CertificateMatch {
     /// SHA-256 of the whole certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<KeyHash>,
+    /// Groups that the caller is in while it shows this certificate.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupName>,
+}
+
+impl CertificateMatch {
+    /// Returns true if two entries match the same certificates.
+    pub fn has_same_conditions(&self, other: &Self) -> bool {
+        self.san == other.san && self.sha256 == other.sha256
+    }
 }
 
 impl Default for ServeConfig {

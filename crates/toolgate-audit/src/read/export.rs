@@ -9,7 +9,7 @@ use crate::chain;
 use crate::merge::{LineMerge, ReadOrder};
 use crate::read::{CallFilter, LogReader, LoggedCall};
 
-const COLUMNS: [&str; 22] = [
+const COLUMNS: [&str; 28] = [
     "time",
     "call",
     "caller",
@@ -32,6 +32,12 @@ const COLUMNS: [&str; 22] = [
     "output",
     "kind",
     "tainted",
+    "person",
+    "groups",
+    "credential",
+    "refused_by",
+    "upstream_credential",
+    "upstream_account",
 ];
 
 impl LogReader {
@@ -105,6 +111,12 @@ fn cells(call: &LoggedCall) -> [String; COLUMNS.len()] {
         .unwrap_or_default(),
         call.operation().to_owned(),
         begin.map(|begin| begin.tainted.to_string()).unwrap_or_default(),
+        text(begin.and_then(|begin| begin.person.as_ref())),
+        begin.map(|begin| begin.groups.join(" ")).unwrap_or_default(),
+        text(begin.and_then(|begin| begin.credential.as_ref())),
+        text(begin.and_then(|begin| begin.refused_by.as_ref())),
+        text(end.and_then(|end| end.upstream_credential.as_ref())),
+        text(end.and_then(|end| end.upstream_account.as_ref())),
     ]
 }
 

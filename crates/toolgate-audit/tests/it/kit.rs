@@ -84,6 +84,8 @@ pub(crate) fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a RawJson) ->
         decision: Decision::Allow,
         rules: &[],
         asked: None,
+        refused_by: None,
+        identity: Default::default(),
         arguments,
         secret: None,
     }
@@ -109,6 +111,7 @@ pub(crate) fn success(output: &RawJson) -> CallEnd<'_> {
         stages: &[],
         output: Some(output),
         secret: None,
+        upstream: None,
     }
 }
 

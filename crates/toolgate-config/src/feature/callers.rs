@@ -2,7 +2,7 @@
 
 use toolgate_types::caller::PermissionPattern;
 use toolgate_types::serve::CertificateMatch;
-use toolgate_types::{Caller, CallerId, ConfigString, KeyHash};
+use toolgate_types::{Caller, CallerId, ConfigString, GroupName, KeyHash};
 
 use crate::context::Context;
 use crate::keys::{OneOrMany, Spanned, into_value, into_values, keys, read_by_parsing};
@@ -20,6 +20,10 @@ keys! {
         /// `{server}:{tool}`, a tool of this project `tools:{name}`. Without this key the caller may only make
         /// calls permitted by the policy file.
         permissions: Vec<Spanned<PermissionPattern>>,
+        /// Groups that the caller is in, with any credential. They must be declared in `groups`.
+        groups: OneOrMany<GroupName>,
+        /// Person responsible for the caller, such as an email address. Recorded with every call.
+        person: String,
         /// API key of the caller, as a variable: `${CI_KEY}`. Never shown.
         api_key: ConfigString,
         /// SHA-256 of the API key, in place of `api_key`: 64 hexadecimal digits from `printf %s KEY | sha256sum`.
@@ -43,6 +47,8 @@ keys! {
         /// SHA-256 fingerprint, 64 hexadecimal digits with or without colons: `openssl x509 -noout
         /// -fingerprint -sha256 -in FILE`.
         sha256: CertificateFingerprint,
+        /// Groups that the caller is in while it shows this certificate, in addition to its own.
+        groups: OneOrMany<GroupName>,
     }
 }
 
@@ -99,7 +105,10 @@ impl ConfigBuilder {
         }
         self.set_caller_profiles(&id.value, file.profile, file.profiles, cx);
         let permissions = into_values(file.permissions).unwrap_or_default();
-        self.callers.push((Caller { id: id.value, permissions }, id.span));
+        let groups = self.find_groups(file.groups, cx);
+        let person = into_value(file.person).map(Into::into);
+        let caller = Caller { groups, person, ..Caller::new(id.value, permissions) };
+        self.callers.push((caller, id.span));
     }
 
     /// Adds the certificate of a caller. Certificates must be unique.
@@ -109,16 +118,19 @@ impl ConfigBuilder {
         Spanned { value: file, span, .. }: Spanned<CertificateFile>,
         cx: &mut Context<'_>,
     ) {
-        let certificate =
-            CertificateMatch { san: into_value(file.san), sha256: into_value(file.sha256).map(|it| it.0) };
-        if file.present_keys.is_empty() {
+        let certificate = CertificateMatch {
+            san: into_value(file.san),
+            sha256: into_value(file.sha256).map(|it| it.0),
+            groups: self.find_groups(file.groups, cx).into_iter().map(|group| group.name.clone()).collect(),
+        };
+        if file.present_keys.iter().all(|key| *key == "groups") {
             cx.error(
                 span,
                 format!("the certificate of caller `{id}` has no conditions"),
                 "add `san` or `sha256`",
             );
         } else if let Some((other, _, _)) =
-            self.caller_certificates.iter().find(|(_, other, _)| *other == certificate)
+            self.caller_certificates.iter().find(|(_, other, _)| other.has_same_conditions(&certificate))
         {
             let message = format!("caller `{id}` has the certificate of caller `{other}`");
             cx.error(span, message, "a certificate is for one caller; give each its own");

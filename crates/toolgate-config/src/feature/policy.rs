@@ -69,6 +69,7 @@ impl ConfigBuilder {
                 || self.builtins.web_search.is_some(),
             servers: sources.into_iter().map(|(name, _)| name).collect(),
             tools: own.chain(builtins).collect(),
+            groups: self.groups.iter().map(|group| group.name.to_string()).collect(),
         };
         let text = cx.sources.get(policy.source).text().to_owned();
         for RuleError { message, hint, at } in policy.rules.unreachable_rules(&text, &facts) {

@@ -92,7 +92,7 @@ read_by_parsing! {
 impl ConfigBuilder {
     pub(crate) fn set_serve(&mut self, file: ServeFile, cx: &mut Context<'_>) {
         self.record_origins("serve", file.value_spans());
-        let rules = &mut self.serve;
+        let mut rules = std::mem::take(&mut self.serve);
         rules.listen = file.listen.map_or(rules.listen, |at| at.value);
         rules.hosts = into_values(file.hosts).unwrap_or_default();
         rules.max_body = file.max_body.map_or(rules.max_body, |at| at.value);
@@ -121,13 +121,14 @@ impl ConfigBuilder {
                 (per_address.map(limit), per_caller.map(limit));
         }
         for Spanned { value: file, span, .. } in file.jwt.into_iter().flat_map(|at| at.value) {
-            let Some(issuer) = jwt::resolve_issuer(file, cx) else { continue };
+            let Some(issuer) = jwt::resolve_issuer(file, self, cx) else { continue };
             if rules.jwt.iter().any(|other| other.issuer == issuer.issuer) {
                 let message = format!("issuer `{}` is named twice", issuer.issuer);
                 cx.error(span, message, "keep one of the two");
             }
             rules.jwt.push(issuer);
         }
+        self.serve = rules;
     }
 }
 

@@ -8,7 +8,7 @@ use super::*;
 
 fn caller(permissions: &[&str]) -> Caller {
     let permissions = permissions.iter().map(|text| text.parse().unwrap()).collect();
-    Caller { id: "ann".parse().unwrap(), permissions }
+    Caller::new("ann".parse().unwrap(), permissions)
 }
 
 fn subject(name: &str, permissions: &[&str]) -> ToolAttributes {
@@ -432,4 +432,38 @@ proptest::proptest! {
         };
         proptest::prop_assert!(outcome.starts_with(expected), "{} and not {}", outcome, expected);
     }
+}
+
+#[test]
+fn rules_and_permissions_can_name_groups() {
+    use std::sync::Arc;
+    use toolgate_types::Group;
+    let rules = r#"
+        @id("ops-may-pay") permit(principal in Group::"ops", action, resource);
+        @id("no-contractors") forbid(principal, action, resource) when { principal in Group::"contractors" };"#;
+    let policy = Policy::new(Some(RuleSet::new(rules).unwrap()));
+    let (tool, arguments) = (subject("pay", &["cards:create"]), CallArguments::empty());
+    let decide = |groups: &[(&str, &[&str])]| {
+        let group = |(name, permissions): &(&str, &[&str])| {
+            let permissions = permissions.iter().map(|text| text.parse().unwrap()).collect();
+            Arc::new(Group { name: name.parse().unwrap(), permissions })
+        };
+        let ann = Caller { groups: groups.iter().map(group).collect(), ..caller(&[]) };
+        let now = SystemTime::UNIX_EPOCH;
+        let call = PolicyRequest { caller: &ann, tool: &tool, arguments: &arguments, tainted: false, now };
+        match policy.decide(&call) {
+            Decision::Allow(grant) => {
+                let groups = policy.deciding_groups(grant.rules(), &ann);
+                format!("allow by {} through [{}]", grant.rules().join(" "), groups.join(" "))
+            }
+            Decision::Deny(denied) => format!("deny by [{}]", denied.forbidden_by.join(" ")),
+            Decision::Ask(_) => unreachable!("no rule asks"),
+        }
+    };
+    assert_eq!(decide(&[]), "deny by []");
+    assert_eq!(decide(&[("dev", &[]), ("ops", &[])]), "allow by ops-may-pay through [ops]");
+    // The same caller, in other groups: nothing is reused.
+    assert_eq!(decide(&[("dev", &[])]), "deny by []");
+    assert_eq!(decide(&[("dev", &["cards:*"])]), "allow by permissions through []");
+    assert_eq!(decide(&[("ops", &[]), ("contractors", &[])]), "deny by [no-contractors]");
 }

@@ -23,23 +23,24 @@ pub(super) fn server_uid(call: &PolicyRequest<'_>) -> EntityUid {
     uid(&ENTITY_TYPES.server, call.tool.server.as_deref().unwrap_or_default())
 }
 
-/// The entities of the caller, the tool and its server.
+/// The entities of the caller, its groups, the tool and its server.
 pub(crate) fn caller_and_tool(call: &PolicyRequest<'_>) -> Result<Vec<Entity>, String> {
     let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
     let strings = |strings: &[String]| RestrictedExpression::new_set(strings.iter().map(|one| text(one)));
     let tool = call.tool;
     let (principal, resource) = principal_and_resource(call);
-    let permissions: Vec<_> = call.caller.permissions.iter().map(ToString::to_string).collect();
+    let permissions: Vec<_> = call.caller.all_permissions().map(ToString::to_string).collect();
+    let groups: Vec<_> = group_uids(call).collect();
     let server = server_uid(call);
     let entity = |uid, attributes: Vec<(&str, RestrictedExpression)>, parents| {
         let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value));
         Entity::new_with_tags(uid, attributes, parents, []).map_err(|error| error.to_string())
     };
-    Ok(vec![
+    let mut entities = vec![
         entity(
             principal,
             vec![("id", text(call.caller.id.as_str())), ("permissions", strings(&permissions))],
-            vec![],
+            groups.clone(),
         )?,
         entity(
             resource,
@@ -56,7 +57,14 @@ pub(crate) fn caller_and_tool(call: &PolicyRequest<'_>) -> Result<Vec<Entity>, S
             vec![server.clone()],
         )?,
         Entity::with_uid(server),
-    ])
+    ];
+    entities.extend(groups.into_iter().map(Entity::with_uid));
+    Ok(entities)
+}
+
+/// The groups of the caller.
+pub(super) fn group_uids(call: &PolicyRequest<'_>) -> impl Iterator<Item = EntityUid> {
+    call.caller.groups.iter().map(|group| uid(&ENTITY_TYPES.group, group.name.as_str()))
 }
 
 /// The entities that hold the arguments, as strings and as numbers.
@@ -316,6 +324,7 @@ impl ArgumentTags {
 /// The entity types of the schema, parsed once.
 pub(super) struct EntityTypes {
     caller: EntityTypeName,
+    group: EntityTypeName,
     /// By [`TargetKind`](crate::TargetKind).
     targets: [EntityTypeName; 3],
     server: EntityTypeName,
@@ -339,6 +348,7 @@ pub(super) static ENTITY_TYPES: LazyLock<EntityTypes> = LazyLock::new(|| {
     };
     EntityTypes {
         caller: entity_type("Caller"),
+        group: entity_type("Group"),
         targets: ["Tool", "Resource", "Prompt"].map(entity_type),
         server: entity_type("Server"),
         action: entity_type("Action"),

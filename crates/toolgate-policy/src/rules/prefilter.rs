@@ -59,6 +59,8 @@ pub(super) enum RulePrefilter {
     HasArgument(ArgumentUse),
     /// The tool belongs to this server.
     InServer(String),
+    /// The caller is in this group.
+    InGroup(String),
     Like(Operand, Box<[String]>),
     Equal(Operand, Operand),
     Less(Operand, Operand),
@@ -72,7 +74,7 @@ pub(super) enum RulePrefilter {
 /// The facts about a call that a prefilter may use. All others are unknown to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KnownFacts {
-    /// The caller's id and the tool: they are the same for many calls.
+    /// The caller's id, its groups and the tool: they are the same for many calls.
     CallerAndTool,
     All,
 }
@@ -139,6 +141,11 @@ impl RulePrefilter {
                 let is_server = entity["type"] == "Server";
                 Self::InServer(entity["id"].as_str().filter(|_| is_server)?.to_owned())
             }
+            "in" if left["Var"] == "principal" => {
+                let entity = &right["Value"]["__entity"];
+                let is_group = entity["type"] == "Group";
+                Self::InGroup(entity["id"].as_str().filter(|_| is_group)?.to_owned())
+            }
             "like" => Self::Like(Operand::parse(left)?, pattern_pieces(&operands["pattern"])?),
             "contains" if attribute_access(left)? == ("resource", "tags") => {
                 Self::HasTag(Operand::parse(right)?)
@@ -167,6 +174,7 @@ impl RulePrefilter {
                 ArgumentValue::Mismatch => None,
             },
             Self::InServer(server) => Some(call.tool.server.as_ref() == Some(server)),
+            Self::InGroup(group) => Some(call.caller.is_in_group(group)),
             Self::Like(operand, pieces) => match operand.value(call, facts)? {
                 OperandValue::Text(text) => Some(matches_pattern(&text, pieces)),
                 _ => None,

@@ -1,12 +1,12 @@
-//! Finds rules that can never fire in a project: they name a server or tool that it does not have, or need taint where
-//! nothing can taint.
+//! Finds rules that can never fire in a project: they name a server, tool or group that it does not have, or need taint
+//! where nothing can taint.
 //!
 //! Invariant: a rule is reported only if it certainly cannot fire. Callers can be created later, so a rule for an unknown
 //! caller is not reported.
 
 use std::ops::Range;
 
-use cedar_policy::{Policy, ResourceConstraint};
+use cedar_policy::{Policy, PrincipalConstraint, ResourceConstraint};
 use serde_json::Value;
 
 use super::{RuleError, RuleSet};
@@ -18,6 +18,8 @@ pub struct ProjectFacts {
     pub servers: Vec<String>,
     /// Names of the project's own and built-in tools.
     pub tools: Vec<String>,
+    /// Names of all groups.
+    pub groups: Vec<String>,
     /// True if untrusted content can reach a caller: a server or API is not trusted, or a tool searches the web.
     pub has_untrusted_content: bool,
 }
@@ -54,6 +56,12 @@ impl RuleSet {
                     );
                 }
             }
+            let group = principal_group(policy).filter(|group| !facts.groups.contains(group));
+            if let Some(group) = group {
+                let needle = format!("Group::\"{group}\"");
+                let why = format!("there is no group `{group}`");
+                report(why, "declare it in `groups` of toolgate.yaml", &needle);
+            }
             if !facts.has_untrusted_content && needs_taint(policy) {
                 let why = "every server is trusted, so nothing can taint a session".to_owned();
                 report(why, "remove `trusted` from servers whose content others write", "context.tainted");
@@ -70,6 +78,15 @@ fn resource_scope(policy: &Policy) -> Option<(String, String)> {
         ResourceConstraint::Any | ResourceConstraint::Is(_) => return None,
     };
     Some((uid.type_name().to_string(), uid.id().unescaped().to_owned()))
+}
+
+/// The group that the principal of a rule must be in.
+fn principal_group(policy: &Policy) -> Option<String> {
+    let uid = match policy.principal_constraint() {
+        PrincipalConstraint::In(uid) | PrincipalConstraint::IsIn(_, uid) => uid,
+        PrincipalConstraint::Any | PrincipalConstraint::Is(_) | PrincipalConstraint::Eq(_) => return None,
+    };
+    (uid.type_name().to_string() == "Group").then(|| uid.id().unescaped().to_owned())
 }
 
 /// Returns true unless the tool certainly does not exist: the tools of servers are known only when they run.
@@ -136,6 +153,14 @@ mod tests {
             &with_server,
             &["rule `r` can never fire: there is no tool `male__send`"],
         );
+    }
+
+    #[test]
+    fn reports_rules_for_a_group_that_does_not_exist() {
+        let rule = "permit(principal in Group::\"opps\", action, resource);";
+        let facts = |name: &str| ProjectFacts { groups: vec![name.to_owned()], ..ProjectFacts::default() };
+        assert_eq!(unreachable(rule, &facts("opps")), Vec::<String>::new());
+        assert_eq!(unreachable(rule, &facts("ops")), ["a rule can never fire: there is no group `opps`"]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Policy slicing: caches everything that is the same for all calls of one tool by one caller: the rules that can
 //! match, and the entities of caller and tool.
 //!
-//! A rule cannot match if its scope names another caller, tool or action, or if its condition is false for the tool. Rules
-//! are indexed by their scope. Invariant: leaving such a rule out changes no decision, and a slice is only used for an
-//! identical tool, its entities only for an identical caller.
+//! A rule cannot match if its scope names another caller, group, tool or action, or if its condition is false for the
+//! tool. Rules are indexed by their scope. Invariant: leaving such a rule out changes no decision, and a slice is only
+//! used for an identical tool and identical groups, its entities only for an identical caller.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,9 +13,11 @@ use cedar_policy::{
     ResourceConstraint,
 };
 use parking_lot::{Mutex, RwLock};
-use toolgate_types::{Caller, CallerId};
+use toolgate_types::{Caller, CallerId, Group};
 
-use super::entities::{ArgumentUses, ENTITY_TYPES, caller_and_tool, principal_and_resource, server_uid, uid};
+use super::entities::{
+    ArgumentUses, ENTITY_TYPES, caller_and_tool, group_uids, principal_and_resource, server_uid, uid,
+};
 use super::prefilter::CompiledRule;
 use crate::decide::{Action, PolicyRequest, ToolAttributes};
 
@@ -28,7 +30,7 @@ pub(super) struct RuleIndex {
     rules: Vec<IndexedRule>,
     /// Rules for one tool or server, by number.
     by_resource: HashMap<EntityUid, Vec<usize>>,
-    /// Rules for one caller and any tool.
+    /// Rules for one caller or one group, and any tool.
     by_principal: HashMap<EntityUid, Vec<usize>>,
     /// Rules for any caller and any tool.
     others: Vec<usize>,
@@ -74,6 +76,7 @@ impl RuleIndex {
     fn in_scope<'a>(
         &'a self,
         uids: &[EntityUid; 3],
+        groups: &[EntityUid],
         server: &EntityUid,
     ) -> impl Iterator<Item = &'a IndexedRule> + use<'a> {
         let [principal, _, resource] = uids;
@@ -83,8 +86,10 @@ impl RuleIndex {
             self.by_principal.get(principal),
             Some(&self.others),
         ];
-        let mut numbers: Vec<usize> = named.into_iter().flatten().flatten().copied().collect();
-        numbers.retain(|number| self.rules[*number].matches_scope(uids, server));
+        let of_groups = groups.iter().map(|group| self.by_principal.get(group));
+        let mut numbers: Vec<usize> =
+            named.into_iter().chain(of_groups).flatten().flatten().copied().collect();
+        numbers.retain(|number| self.rules[*number].matches_scope(uids, groups, server));
         numbers.sort_unstable();
         numbers.into_iter().map(|number| &self.rules[number])
     }
@@ -111,9 +116,14 @@ impl IndexedRule {
         }
     }
 
-    /// Returns true if the scope may match. Callers, tools and servers have no ancestors but a tool its server.
-    fn matches_scope(&self, [principal, action, resource]: &[EntityUid; 3], server: &EntityUid) -> bool {
-        self.principal.as_ref().is_none_or(|one| one == principal)
+    /// Returns true if the scope may match. A caller has its groups as ancestors, a tool has its server.
+    fn matches_scope(
+        &self,
+        [principal, action, resource]: &[EntityUid; 3],
+        groups: &[EntityUid],
+        server: &EntityUid,
+    ) -> bool {
+        self.principal.as_ref().is_none_or(|one| one == principal || groups.contains(one))
             && self.action.as_ref().is_none_or(|one| one == action)
             && self.resource.as_ref().is_none_or(|scope| match scope {
                 ResourceScope::Is(one) => one == resource,
@@ -137,6 +147,8 @@ pub(super) struct PolicySlice {
     pub(super) uids: [EntityUid; 3],
     /// The tool that the rules were selected for.
     tool: ToolAttributes,
+    /// The groups of the caller that the rules were selected for.
+    groups: Vec<Arc<Group>>,
     cached_entities: Mutex<Option<CachedEntities>>,
 }
 
@@ -151,7 +163,8 @@ impl PolicySlice {
     fn new(index: &RuleIndex, call: &PolicyRequest<'_>, action: Action) -> Self {
         let (principal, resource) = principal_and_resource(call);
         let uids = [principal, uid(&ENTITY_TYPES.action, action.label()), resource];
-        let mut in_scope = index.in_scope(&uids, &server_uid(call)).peekable();
+        let groups: Vec<_> = group_uids(call).collect();
+        let mut in_scope = index.in_scope(&uids, &groups, &server_uid(call)).peekable();
         let has_scoped_rules = in_scope.peek().is_some();
         let rules: Vec<_> = in_scope.filter(|rule| !rule.compiled.rules_out_all(call)).collect();
         Self::of_rules(&rules, has_scoped_rules, call, action)
@@ -178,6 +191,7 @@ impl PolicySlice {
             has_scoped_rules,
             uids,
             tool: call.tool.clone(),
+            groups: call.caller.groups.clone(),
             cached_entities: Mutex::default(),
         }
     }
@@ -198,7 +212,9 @@ impl PolicySlice {
     pub(super) fn entities(&self, call: &PolicyRequest<'_>) -> Result<Entities, String> {
         let mut cached = self.cached_entities.lock();
         match &*cached {
-            Some(CachedEntities { caller, entities }) if caller == call.caller => Ok(entities.clone()),
+            Some(CachedEntities { caller, entities }) if caller.has_same_rights(call.caller) => {
+                Ok(entities.clone())
+            }
             _ => {
                 let entities = Entities::from_entities(caller_and_tool(call)?, None)
                     .map_err(|error| error.to_string())?;
@@ -229,8 +245,9 @@ impl SliceCache {
             slices.get(caller)?.get(name)?[action as usize].clone()
         };
         let cache = &self.0[call.tool.kind as usize];
-        // A tool of the same name may have changed.
-        if let Some(slice) = known(&cache.read()).filter(|slice| slice.tool == *call.tool) {
+        // A tool of the same name may have changed, and a token may name other groups than the one before.
+        let fits = |slice: &Arc<PolicySlice>| slice.tool == *call.tool && slice.groups == call.caller.groups;
+        if let Some(slice) = known(&cache.read()).filter(fits) {
             return slice;
         }
         let slice = Arc::new(PolicySlice::new(index, call, action));

@@ -31,17 +31,18 @@ impl Runtime {
             return self.grant_approved(*question, tool, by);
         }
         let rules = question.rules().to_vec();
-        let denied = |why: String, hint: Option<String>| {
+        let denied = |why: String, hint: Option<String>, refused_by: Option<String>| {
             let mut error = CallError::new(ErrorCode::Unauthorized, Stage::Authorize, why);
             error.hint = hint;
-            error.denial = Some(Box::new(Denial { missing: Vec::new(), rules, not_approved: true }));
+            let denial = Denial { missing: Vec::new(), rules, not_approved: true, refused_by };
+            error.denial = Some(Box::new(denial));
             error
         };
         let arguments = match ShownArguments::new(&sent_params(&question.arguments, operation)) {
             Ok(arguments) => arguments,
             Err(why) => {
                 let hint = Some("send fewer arguments".to_owned());
-                return Err(denied(format!("not approved: {why}"), hint));
+                return Err(denied(format!("not approved: {why}"), hint, None));
             }
         };
         let asked = Question::Approval(ApprovalQuestion {
@@ -55,8 +56,10 @@ impl Runtime {
         let by = match answer {
             Ok(Ok(HumanReply { answer: Answer::Value(Value::Bool(true)), by })) => by,
             refused => {
-                let hint = refused.ok().map(denial_hint);
-                return Err(denied(format!("not approved: {}", question.text), hint));
+                let refused = refused.ok();
+                let by = refused.as_ref().and_then(|reply| Some(reply.as_ref().ok()?.by.clone()));
+                let hint = refused.map(denial_hint);
+                return Err(denied(format!("not approved: {}", question.text), hint, by));
             }
         };
         self.grant_approved(*question, tool, &by)
@@ -78,7 +81,8 @@ impl Runtime {
         let rules = question.rules().to_vec();
         question.approve(approval).map_err(|stale| {
             let mut error = CallError::new(ErrorCode::Unauthorized, Stage::Authorize, stale.to_string());
-            error.denial = Some(Box::new(Denial { missing: Vec::new(), rules, not_approved: true }));
+            let denial = Denial { missing: Vec::new(), rules, not_approved: true, refused_by: None };
+            error.denial = Some(Box::new(denial));
             error
         })
     }

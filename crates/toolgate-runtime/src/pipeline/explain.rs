@@ -24,6 +24,9 @@ pub struct Explanation {
     /// Names of the deciding rules; `permissions` if the permissions decided, `profiles` if the tool is in none of the
     /// caller's profiles.
     pub rules: Vec<String>,
+    /// Groups of the caller that these rules name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub through: Vec<String>,
     /// Question that a person would be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
@@ -44,6 +47,9 @@ pub struct PermissionCheck {
     /// True if the caller has it.
     #[serde(rename = "given")]
     pub granted: bool,
+    /// Group of the caller that grants it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub through: Option<String>,
 }
 
 impl Runtime {
@@ -69,11 +75,13 @@ impl Runtime {
         let check = |permission: &toolgate_types::tool::Permission| PermissionCheck {
             permission: permission.to_string(),
             granted: caller.has_permission(permission),
+            through: caller.granting_group(permission).map(ToString::to_string),
         };
         Some(Explanation {
             decision,
             visible: is_within && self.access.policy.may_see(&call),
             permissions: subject.permissions.iter().map(check).collect(),
+            through: self.access.policy.deciding_groups(&rules, caller),
             rules,
             question,
             failed,

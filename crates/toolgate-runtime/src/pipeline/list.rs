@@ -48,6 +48,8 @@ impl Runtime {
             decision: audit::Decision::Allow,
             rules: &[],
             asked: None,
+            refused_by: None,
+            identity: caller.into(),
             tainted: self.access.taint.contains(&caller.id, session, started),
             arguments: &request.arguments,
             secret: None,
@@ -70,5 +72,6 @@ fn list_end(took: Duration) -> audit::CallEnd<'static> {
         stages: &[],
         output: None,
         secret: None,
+        upstream: None,
     }
 }

@@ -86,6 +86,7 @@ impl Runtime {
             // The full output, even if the caller gets a preview.
             output: state.reply.as_ref().or(reply.as_ref()).or(result.data.as_ref()),
             secret: state.tool.as_ref().map(|tool| &tool.compiled().secret.1),
+            upstream: state.upstream.as_ref(),
         };
         let open = state.open.take();
         // Without a log, the trace id identifies the call.
@@ -165,6 +166,8 @@ impl CallState {
             decision: self.decision,
             rules: &self.rules,
             asked: self.approved_by.as_deref(),
+            refused_by: self.refused_by.as_deref(),
+            identity: caller.into(),
             tainted: self.tainted,
             arguments: operation.arguments.raw(),
             secret: tool.map(|tool| &tool.compiled().secret.0),

@@ -136,7 +136,7 @@ impl Case {
 
     fn caller(&self, id: &str) -> Caller {
         let permissions = self.permissions.iter().map(|text| text.parse().unwrap()).collect();
-        Caller { id: id.parse().unwrap(), permissions }
+        Caller::new(id.parse().unwrap(), permissions)
     }
 
     /// Runs calls given as `caller: tool argument` and returns the outcome and stages of each.

@@ -15,7 +15,7 @@ use crate::route::Requirement;
 /// Caller of public routes that shows no valid credential. It has no permissions.
 static NO_CALLER: LazyLock<Arc<Caller>> = LazyLock::new(|| {
     let id = Caller::ANONYMOUS.parse().expect("a valid id");
-    Arc::new(Caller { id, permissions: Default::default() })
+    Arc::new(Caller::new(id, Vec::new()))
 });
 
 /// The authenticated caller of a request, with its trace context.

@@ -4,6 +4,7 @@
 //! its key is one the issuer publishes, its audience is this gateway, and its validity period includes now.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -13,9 +14,9 @@ use jsonwebtoken::{Validation, decode};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use tokio::time::Instant;
-use toolgate_types::CallerId;
 use toolgate_types::caller::PermissionPattern;
 use toolgate_types::issuer::{SigningAlgorithm, TokenIssuer};
+use toolgate_types::{CallerId, GroupName};
 
 use super::jwks::{JwksError, KeySet, VerificationKey};
 
@@ -25,12 +26,21 @@ const MAX_TOKEN_BYTES: usize = 8 << 10;
 const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// Keys tried for a token without a key id.
 const MAX_KEYS_TRIED: usize = 8;
+/// Values of a groups claim.
+const MAX_GROUP_VALUES: usize = 500;
+/// Bytes of the name of a person that are recorded.
+const MAX_PERSON_BYTES: usize = 256;
 
 /// Caller of a verified token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TokenIdentity {
     pub(super) id: CallerId,
     pub(super) permissions: Vec<PermissionPattern>,
+    /// Groups that the configuration maps from its claims.
+    pub(super) groups: Vec<GroupName>,
+    pub(super) person: Option<Arc<str>>,
+    /// Issuer of the token.
+    pub(super) issuer: String,
     /// Remaining validity of the token.
     pub(super) valid_for: Duration,
 }
@@ -198,11 +208,40 @@ fn identity_from_claims(
             permissions.push(permission.clone());
         }
     }
+    let groups = groups_from_claims(issuer, claims)?;
+    let person = issuer.person_claim.as_ref().and_then(|claim| claims.get(claim)?.as_str());
+    let person = person.filter(|person| !person.is_empty());
+    let person = person.map(|person| person[..person.floor_char_boundary(MAX_PERSON_BYTES)].into());
     let expires = claims.get("exp").and_then(Json::as_f64).unwrap_or_default();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let remaining = expires + issuer.leeway.get().as_secs_f64() - now.as_secs_f64();
     let valid_for = Duration::from_secs_f64(remaining.clamp(0.0, MAX_LIFETIME.as_secs_f64()));
-    Ok(TokenIdentity { id, permissions, valid_for })
+    Ok(TokenIdentity { id, permissions, groups, person, issuer: issuer.issuer.clone(), valid_for })
+}
+
+/// Maps the groups claim to groups. A claim that cannot be read in full rejects the token: a rule may forbid something
+/// to the members of a group.
+fn groups_from_claims(
+    issuer: &TokenIssuer,
+    claims: &Map<String, Json>,
+) -> Result<Vec<GroupName>, TokenError> {
+    let Some(claim) = issuer.groups_claim.as_ref().and_then(|claim| claims.get(claim)) else {
+        return Ok(Vec::new());
+    };
+    let unusable = TokenError::Invalid("the groups claim of the token is not a string or a list of strings");
+    let values: Vec<&str> = match claim {
+        Json::Null => Vec::new(),
+        Json::String(value) => vec![value],
+        Json::Array(values) if values.len() > MAX_GROUP_VALUES => {
+            return Err(TokenError::Invalid("the groups claim of the token has too many values"));
+        }
+        Json::Array(values) => values.iter().map(Json::as_str).collect::<Option<_>>().ok_or(unusable)?,
+        _ => return Err(unusable),
+    };
+    let mut groups: Vec<_> = values.iter().filter_map(|value| issuer.groups.get(*value)).cloned().collect();
+    groups.sort();
+    groups.dedup();
+    Ok(groups)
 }
 
 /// Escapes a subject for use in a caller id. Bytes outside the id alphabet, and `/`, become `/` and two hex digits, so
@@ -225,6 +264,45 @@ fn escaped_ids_stay_distinct() {
 }
 
 #[test]
+fn tokens_name_only_groups_of_the_mapping() {
+    let group = |value: &str, name: &str| (value.to_owned(), name.parse::<GroupName>().unwrap());
+    let issuer = TokenIssuer {
+        issuer: "https://id.test".to_owned(),
+        audience: Vec::new(),
+        algorithms: Vec::new(),
+        keys: toolgate_types::issuer::KeySource::Discovery,
+        leeway: toolgate_types::HumanDuration::from_secs(1),
+        caller_claim: "sub".to_owned(),
+        caller_prefix: "id:".to_owned(),
+        scope_claim: "scope".to_owned(),
+        scopes: Default::default(),
+        groups_claim: Some("roles".to_owned()),
+        groups: [group("platform", "ops"), group("7f3c", "dev"), group("sre", "ops")].into(),
+        person_claim: Some("email".to_owned()),
+    };
+    let identity = |roles: Json| {
+        let claims = serde_json::json!({ "sub": "ann", "email": "ann@example.com", "roles": roles });
+        identity_from_claims(&issuer, claims.as_object().unwrap())
+    };
+    let names = |roles: Json| {
+        let groups = identity(roles).unwrap().groups;
+        groups.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    // The name of a group is not a value of the claim.
+    assert_eq!(names(serde_json::json!(["platform", "ops", "owner", "sre", "*"])), ["ops"]);
+    assert_eq!(names(serde_json::json!("7f3c")), ["dev"]);
+    assert_eq!(names(serde_json::json!("7f3c platform")), [""; 0]);
+    assert_eq!(names(Json::Null), [""; 0]);
+    assert_eq!(identity(Json::Null).unwrap().person.as_deref(), Some("ann@example.com"));
+    for bad in [serde_json::json!(7), serde_json::json!({ "platform": true }), serde_json::json!(["sre", 7])]
+    {
+        assert!(identity(bad.clone()).is_err(), "{bad}");
+    }
+    assert!(identity(serde_json::json!(vec!["x"; MAX_GROUP_VALUES])).is_ok());
+    assert!(identity(serde_json::json!(vec!["x"; MAX_GROUP_VALUES + 1])).is_err());
+}
+
+#[test]
 fn scopes_grant_only_what_is_mapped() {
     let pattern = |text: &str| text.parse::<PermissionPattern>().unwrap();
     let scopes = [("mail", vec![pattern("mail:read")]), ("all", vec![pattern("mail:read"), pattern("s:*")])];
@@ -238,6 +316,9 @@ fn scopes_grant_only_what_is_mapped() {
         caller_prefix: "id:".to_owned(),
         scope_claim: claim.to_owned(),
         scopes: scopes.iter().map(|(scope, gives)| ((*scope).to_owned(), gives.clone())).collect(),
+        groups_claim: None,
+        groups: Default::default(),
+        person_claim: None,
     };
     let claims = serde_json::json!({ "sub": "ann", "scope": "mail all *:*", "scp": ["mail"], "n": 7 });
     let claims = claims.as_object().unwrap();

@@ -8,9 +8,9 @@ use super::*;
 use crate::listener::ConnectionSource;
 
 fn authenticator(anonymous: bool) -> Authenticator {
-    let caller =
-        |id: &str| Arc::new(Caller { id: id.parse().unwrap(), permissions: vec!["*:*".parse().unwrap()] });
+    let caller = |id: &str| Arc::new(Caller::new(id.parse().unwrap(), vec!["*:*".parse().unwrap()]));
     Authenticator {
+        groups: Vec::new(),
         callers: HashMap::new(),
         managed: None,
         policy_callers: Vec::new(),

@@ -66,7 +66,7 @@ fn differs(
 
 fn authenticator() -> Authenticator {
     let known = CallerDirectory {
-        callers: vec![Caller { id: "ann".parse().unwrap(), permissions: Vec::new() }],
+        callers: vec![Caller::new("ann".parse().unwrap(), Vec::new())],
         keys: vec![("ann".parse().unwrap(), KeyHash::of(KEY))],
         ..CallerDirectory::default()
     };

@@ -32,9 +32,8 @@ async fn handler() -> RequestHandler {
     let runtime = Runtime::new(RuntimeSetup { builtins: vec![echo()], ..RuntimeSetup::default() });
     runtime.discover(|_| {}).await.unwrap();
     let id = |id: &str| id.parse::<CallerId>().unwrap();
-    let caller = |(name, permissions): &(&str, &[&str])| Caller {
-        id: id(name),
-        permissions: permissions.iter().map(|text| text.parse().unwrap()).collect(),
+    let caller = |(name, permissions): &(&str, &[&str])| {
+        Caller::new(id(name), permissions.iter().map(|text| text.parse().unwrap()).collect())
     };
     let callers = CallerDirectory {
         callers: CALLERS.iter().map(caller).collect(),

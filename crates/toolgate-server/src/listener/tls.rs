@@ -130,7 +130,7 @@ impl PeerCertificate {
     }
 
     /// Returns true if the certificate matches the rule of a caller.
-    pub(crate) fn matches(&self, CertificateMatch { san, sha256 }: &CertificateMatch) -> bool {
+    pub(crate) fn matches(&self, CertificateMatch { san, sha256, .. }: &CertificateMatch) -> bool {
         // Host names are case-insensitive, URIs are not.
         let same = |san: &str, name: &str| match san.contains("://") {
             true => san == name,

@@ -56,7 +56,7 @@ pub(crate) async fn add(request: AdmittedRequest) -> Result<Response, HttpError>
     }
     let pattern = |text: &String| text.parse().map_err(|error| unprocessable(format!("`{text}`: {error}")));
     let permissions = permissions.iter().map(pattern).collect::<Result<_, _>>()?;
-    let caller = Caller { id, permissions };
+    let caller = Caller::new(id, permissions);
     let runtime = Arc::clone(&gateway.runtime);
     let (created, key) =
         run_blocking(move || gateway.authenticator.create_caller(&auth, &caller, description)).await?;

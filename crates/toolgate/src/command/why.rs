@@ -46,16 +46,24 @@ pub(crate) fn run(args: &WhyArgs, project: &ProjectArgs, output: &Output) -> any
 }
 
 pub(crate) fn explanation_text(caller: &str, tool: &str, explanation: &Explanation) -> String {
-    let Explanation { decision, visible, permissions, rules, question, failed, policy, held_back } =
+    let Explanation { decision, visible, permissions, rules, through, question, failed, policy, held_back } =
         explanation;
     let (caller, tool) = (printable(caller), printable(tool));
     let mut text = format!("{BOLD}{decision}{BOLD:#}: {caller} and {tool}\n");
     for demand in permissions {
         let state = if demand.granted { "granted" } else { "not granted" };
-        text.push_str(&format!("  requires {}: {state}\n", demand.permission));
+        let through = match &demand.through {
+            Some(group) => format!(" through group {}", printable(group)),
+            None => String::new(),
+        };
+        text.push_str(&format!("  requires {}: {state}{through}\n", demand.permission));
     }
     if !rules.is_empty() {
-        text.push_str(&format!("  decided by: {}\n", printable(&rules.join(", "))));
+        let through = match through.as_slice() {
+            [] => String::new(),
+            groups => format!(", through {}", printable(&groups.join(", "))),
+        };
+        text.push_str(&format!("  decided by: {}{through}\n", printable(&rules.join(", "))));
     }
     if let Some(question) = question {
         text.push_str(&format!("  would ask: {}\n", quoted_lines(question)));

@@ -4,6 +4,7 @@ mod access_matrix;
 mod api_docs;
 mod batches;
 mod callers;
+mod groups;
 mod hostile_input;
 mod http;
 mod human_input;

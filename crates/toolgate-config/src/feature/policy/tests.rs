@@ -77,8 +77,8 @@ forbid(principal, action, resource) when { resource.name > 3 };
 "#;
     insta::assert_snapshot!(check_rules(text), @r#"
     error policy.cedar:5:10 attribute `colour` on entity type `Tool` not found, in rule `red` (see docs/policy.md)
-    error policy.cedar:6:29 unrecognized action `Action::"calls"` (the entity types are `Caller`, `Tool`, `Resource`, `Prompt` and `Server`; the actions are `Action::"call"` (tools), `Action::"read"` (resources), `Action::"get"` (prompts) and `Action::"list"`)
-    error policy.cedar:7:21 unrecognized entity type `User` (the entity types are `Caller`, `Tool`, `Resource`, `Prompt` and `Server`; the actions are `Action::"call"` (tools), `Action::"read"` (resources), `Action::"get"` (prompts) and `Action::"list"`)
+    error policy.cedar:6:29 unrecognized action `Action::"calls"` (the entity types are `Caller`, `Group`, `Tool`, `Resource`, `Prompt` and `Server`; the actions are `Action::"call"` (tools), `Action::"read"` (resources), `Action::"get"` (prompts) and `Action::"list"`)
+    error policy.cedar:7:21 unrecognized entity type `User` (the entity types are `Caller`, `Group`, `Tool`, `Resource`, `Prompt` and `Server`; the actions are `Action::"call"` (tools), `Action::"read"` (resources), `Action::"get"` (prompts) and `Action::"list"`)
     error policy.cedar:8:44 unable to guarantee safety of access to tag `"amount"` on entity type `Numbers` (try testing for the tag's presence with `.hasTag("amount") && ..`)
     error policy.cedar:9:44 unexpected type: expected Long but saw String (see docs/policy.md)
     "#);

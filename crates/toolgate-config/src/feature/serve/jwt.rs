@@ -4,12 +4,13 @@ use std::net::IpAddr;
 
 use toolgate_types::caller::PermissionPattern;
 use toolgate_types::issuer::{KeySource, SigningAlgorithm, TokenIssuer};
-use toolgate_types::{ConfigString, HumanDuration};
+use toolgate_types::{ConfigString, GroupName, HumanDuration};
 use url::Url;
 
 use crate::context::Context;
 use crate::feature::checks::{check_url, resolve_file};
 use crate::keys::{NamedMap, Spanned, choice, into_value, into_values, keys};
+use crate::resolve::ConfigBuilder;
 
 keys! {
     /// A token issuer, such as an OpenID Connect provider. Its keys come from `jwks_file`, `jwks_uri`, or, if
@@ -36,6 +37,14 @@ keys! {
         /// Permissions granted by each scope. Scopes not listed here grant nothing. A caller listed in `callers`
         /// has the permissions given there, regardless of its scopes.
         scopes: NamedMap<Vec<Spanned<PermissionPattern>>>,
+        /// Claim with the groups, as a string or a list. A token with a claim of another type, or with more than 500
+        /// values, is rejected. Without this key, tokens name no groups.
+        groups_claim: String,
+        /// Group of each value of `groups_claim`. Values not listed here name no group. The issuer is trusted to
+        /// make its callers members of these groups, and of no others.
+        groups: NamedMap<GroupName>,
+        /// Claim that names the person, such as `email`. Recorded with every call; it decides nothing. Default: none.
+        person_claim: String,
     }
 }
 
@@ -64,7 +73,11 @@ choice! {
 }
 
 /// Resolves a token issuer. Reports a problem and returns `None` if it cannot work.
-pub(super) fn resolve_issuer(file: JwtFile, cx: &mut Context<'_>) -> Option<TokenIssuer> {
+pub(super) fn resolve_issuer(
+    file: JwtFile,
+    builder: &ConfigBuilder,
+    cx: &mut Context<'_>,
+) -> Option<TokenIssuer> {
     let problems_before = cx.problems.len();
     let address = file.issuer.as_ref().and_then(|at| check_secure_url(at, cx));
     if file.audience.as_ref().is_some_and(|at| at.value.is_empty()) {
@@ -79,6 +92,23 @@ pub(super) fn resolve_issuer(file: JwtFile, cx: &mut Context<'_>) -> Option<Toke
     if algorithms.as_ref().is_some_and(Vec::is_empty) {
         cx.error(file.span, "`algorithms` of a token issuer is empty", "name one, or leave the key out");
     }
+    match (&file.groups_claim, &file.groups) {
+        (Some(_), None) => cx.error(
+            file.span,
+            "`groups_claim` of a token issuer has no effect without `groups`",
+            "map values of the claim to groups: `groups: {platform-team: ops}`",
+        ),
+        (None, Some(_)) => cx.error(
+            file.span,
+            "`groups` of a token issuer has no effect without `groups_claim`",
+            "name the claim with the groups, such as `groups_claim: groups`",
+        ),
+        _ => {}
+    }
+    let groups = file.groups.into_iter().flat_map(|at| at.value.0);
+    let groups = groups
+        .filter_map(|(value, name)| Some((value, builder.find_group(&name, cx)?.name.clone())))
+        .collect();
     let keys = match (file.jwks_file, file.jwks_uri) {
         (Some(at), Some(_)) => {
             let hint = "keys come from one place; keep one of the two";
@@ -108,6 +138,9 @@ pub(super) fn resolve_issuer(file: JwtFile, cx: &mut Context<'_>) -> Option<Toke
             .into_iter()
             .map(|(scope, at)| (scope, at.value.into_iter().map(|it| it.value).collect()))
             .collect(),
+        groups_claim: into_value(file.groups_claim),
+        groups,
+        person_claim: into_value(file.person_claim),
     })
 }
 

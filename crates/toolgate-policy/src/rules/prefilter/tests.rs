@@ -31,7 +31,7 @@ fn caller_and_tool() -> (Caller, ToolAttributes) {
         trusted: true,
         definition: None,
     };
-    (Caller { id: "ann".parse().unwrap(), permissions: Vec::new() }, subject)
+    (Caller::new("ann".parse().unwrap(), Vec::new()), subject)
 }
 
 /// Cedar's outcome, and true if the prefilters would have skipped the evaluation.

@@ -9,11 +9,13 @@ use super::*;
 use crate::rules::{RuleOutcome, RuleSet};
 
 const EFFECTS: [&str; 3] = ["permit", "forbid", "@ask(\"sure\") forbid"];
-const PRINCIPALS: [&str; 4] = [
+const PRINCIPALS: [&str; 6] = [
     "principal",
     "principal == Caller::\"ann\"",
     "principal == Caller::\"bob\"",
     "principal in Caller::\"ann\"",
+    "principal in Group::\"ops\"",
+    "principal is Caller in Group::\"ops\"",
 ];
 const ACTIONS: [&str; 4] = [
     "action",
@@ -29,7 +31,7 @@ const RESOURCES: [&str; 6] = [
     "resource in Server::\"shop\"",
     "resource is Tool",
 ];
-const CONDITIONS: [&str; 11] = [
+const CONDITIONS: [&str; 12] = [
     "",
     "when { resource.name == \"pay\" }",
     "when { resource.risk == \"low\" }",
@@ -40,6 +42,7 @@ const CONDITIONS: [&str; 11] = [
     "when { context.arguments.hasTag(\"to\") && context.arguments.getTag(\"to\") == \"x\" }",
     "when { resource.name like \"p*\" && context.numbers.hasTag(\"n\") && context.numbers.getTag(\"n\") > 3 }",
     "when { context.numbers.getTag(\"n\") > 3 }",
+    "when { principal in Group::\"ops\" && resource.risk == \"high\" }",
     "when { resource in Server::\"bank\" } unless { resource.idempotent }",
 ];
 
@@ -53,7 +56,8 @@ fn evaluate_all(
 ) -> Result<RuleOutcome, String> {
     let (principal, resource) = principal_and_resource(call);
     let uids = [principal, uid(&ENTITY_TYPES.action, action.label()), resource];
-    let fits = |rule: &&IndexedRule| !in_scope || rule.matches_scope(&uids, &server_uid(call));
+    let groups: Vec<_> = group_uids(call).collect();
+    let fits = |rule: &&IndexedRule| !in_scope || rule.matches_scope(&uids, &groups, &server_uid(call));
     let all: Vec<_> = rules.index.rules.iter().filter(fits).collect();
     rules.evaluate_slice(&PolicySlice::of_rules(&all, true, call, action), call)
 }
@@ -99,8 +103,16 @@ fn rule() -> impl Strategy<Value = String> {
     )
 }
 
+/// Callers with their groups. The groups of `ann` change from call to call.
+const CALLERS: [(&str, &str); 4] = [("ann", "ops"), ("ann", ""), ("bob", "dev"), ("eve", "ops")];
+
+fn in_group(name: &str) -> Vec<Arc<Group>> {
+    let group = name.parse().map(|name| Arc::new(Group { name, permissions: Vec::new() }));
+    group.into_iter().collect()
+}
+
 proptest! {
-    // Each case checks 54 calls.
+    // Each case checks 72 calls.
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
@@ -113,8 +125,9 @@ proptest! {
             tool("look", "shop", false, RiskLevel::Low),
             tool("pay", "shop", false, RiskLevel::Low),
         ];
-        for (tool, caller) in tools.iter().flat_map(|tool| ["ann", "bob", "eve"].map(|caller| (tool, caller))) {
-            let caller = Caller { id: caller.parse().unwrap(), permissions: Vec::new() };
+        for (tool, caller) in tools.iter().flat_map(|tool| CALLERS.map(|caller| (tool, caller))) {
+            let (id, group) = caller;
+            let caller = Caller { groups: in_group(group), ..Caller::new(id.parse().unwrap(), Vec::new()) };
             for (arguments, fit) in [
                 (json!({}), true),
                 (json!({ "to": "x", "n": 4 }), true),
@@ -143,7 +156,7 @@ fn slices_hold_only_rules_that_can_match() {
         ));
     }
     let rules = RuleSet::new(&text).unwrap();
-    let caller = Caller { id: "ann".parse().unwrap(), permissions: Vec::new() };
+    let caller = Caller::new("ann".parse().unwrap(), Vec::new());
     let (tool, arguments) = (tool("pay", "bank", true, RiskLevel::High), CallArguments::empty());
     let now = std::time::SystemTime::UNIX_EPOCH;
     let call = PolicyRequest { caller: &caller, tool: &tool, arguments: &arguments, tainted: false, now };

@@ -67,7 +67,7 @@ fn matches_san_and_fingerprint() {
     let der = write_certificate(folder.path(), "a", &["CI.example.com"]);
     let certificate = PeerCertificate::new(&der);
     let matches = |san: Option<&str>, sha256: Option<KeyHash>| {
-        certificate.matches(&CertificateMatch { san: san.map(ToOwned::to_owned), sha256 })
+        certificate.matches(&CertificateMatch { san: san.map(ToOwned::to_owned), sha256, groups: Vec::new() })
     };
     let (own, other) = (Some(KeyHash::of_bytes(&der)), Some(KeyHash::of("another")));
     assert!(
