@@ -3,7 +3,7 @@
 //! Prints its port and serves until it is killed: Streamable HTTP at `/mcp`, HTTP+SSE of the first revision at `/sse`,
 //! a WebSocket at `/ws`. Uses the standard library with a thread per connection, so that a mode controls every byte
 //! sent. Keys: `port=` (default: any free one); `era=modern`; `tools=` (a file with a list of tools); `session=` (ID of
-//! the session that a handshake begins); `lost=` (status for requests with another session ID); `status=`,
+//! the session that a handshake begins; `session=each` gives every handshake its own, with notes); `lost=` (status for requests with another session ID); `status=`,
 //! `retry-after=`, `on=all` and `to=` (a port) for error statuses and redirects; `code=` for JSON-RPC errors; `name=` for encodings; `cert=`,
 //! `key=` and `client-ca=` (files) for TLS.
 
@@ -15,11 +15,13 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::net::TcpListener;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use crate::notes::Notes;
 use crate::{ServerMode, discover_result, elicitation_params, handle_request, print_error, response};
 use fault::HttpFault;
 
@@ -34,8 +36,12 @@ struct HttpServer {
     /// Status for requests with another session ID.
     lost: Option<u16>,
     tls: Option<Arc<rustls::ServerConfig>>,
-    /// Event stream of the first revision, opened last: responses go there.
-    events: Mutex<Option<Sender<String>>>,
+    /// Notes of each session, if every handshake begins its own.
+    notes: Option<Mutex<HashMap<String, Notes>>>,
+    /// Number of sessions and streams so far.
+    started: AtomicUsize,
+    /// Event streams of the first revision, by session: responses go there.
+    events: Mutex<HashMap<String, Sender<String>>>,
     /// Questions asked during a call, by ID.
     open_questions: Mutex<HashMap<String, Sender<String>>>,
 }
@@ -53,7 +59,9 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
             let text = fs_err::read_to_string(file).expect("the file of tools can be read");
             serde_json::from_str(&text).expect("it is JSON")
         }),
-        session: keys.get("session").map(|&id| id.to_owned()),
+        session: keys.get("session").filter(|&&id| id != "each").map(|&id| id.to_owned()),
+        notes: (keys.get("session") == Some(&"each")).then(Mutex::default),
+        started: AtomicUsize::new(0),
         lost: keys.get("lost").and_then(|status| status.parse().ok()),
         tls: tls::config(&keys),
         events: Mutex::default(),
@@ -72,6 +80,41 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
 }
 
 impl HttpServer {
+    /// Begins a session and returns its ID.
+    fn begin_session(&self) -> String {
+        let id = format!("s{}", self.started.fetch_add(1, Ordering::Relaxed));
+        if let Some(notes) = &self.notes {
+            notes.lock().expect("the lock is not poisoned").insert(id.clone(), Notes::default());
+        }
+        id
+    }
+
+    fn end_session(&self, id: &str) {
+        if let Some(notes) = &self.notes {
+            notes.lock().expect("the lock is not poisoned").remove(id);
+        }
+    }
+
+    /// Returns true if requests need a session, and this is none.
+    fn is_lost(&self, session: Option<&str>) -> bool {
+        let Some(notes) = &self.notes else { return false };
+        let notes = notes.lock().expect("the lock is not poisoned");
+        !session.is_some_and(|session| notes.contains_key(session))
+    }
+
+    /// Returns the response in a session with notes; `None` if the message is about something else.
+    fn answer_from_notes(&self, session: Option<&str>, message: &Value) -> Option<String> {
+        let mut notes = self.notes.as_ref()?.lock().expect("the lock is not poisoned");
+        let result = match message["method"].as_str()? {
+            "tools/list" => json!({ "tools": crate::notes::tools() }),
+            "tools/call" if crate::notes::handles(&message["params"]) => {
+                notes.get_mut(session?)?.call(&message["params"])
+            }
+            _ => return None,
+        };
+        Some(response(&message["id"], &Ok(result)).to_string())
+    }
+
     /// Returns the response of a good server; `None` for a notification.
     fn handle_message(&self, message: &Value) -> Option<Value> {
         let (id, method) = (&message["id"], message["method"].as_str()?);

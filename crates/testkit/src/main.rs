@@ -1,4 +1,4 @@
-//! MCP server over stdio that misbehaves on request: `testkit MODE [modern]`. The HTTP counterpart is in [`http`]:
+//! MCP server over stdio that misbehaves on request: `testkit MODE [modern|dual]`. The HTTP counterpart is in [`http`]:
 //! `testkit http MODE KEY=VALUE…`; a scripted model is in [`mod@model`]; the two ends of a benchmark are in
 //! [`mod@bench`].
 //!
@@ -11,6 +11,7 @@ mod calls;
 mod http;
 mod log;
 mod model;
+mod notes;
 mod scripted;
 mod tasks;
 
@@ -70,6 +71,8 @@ enum ServerMode {
     Faulty,
     /// Turns every call into a task, as in 2025-11-25: see [`tasks`].
     Tasks,
+    /// Remembers notes: see [`notes`].
+    Stateful,
 }
 
 impl ServerMode {
@@ -98,6 +101,7 @@ impl ServerMode {
             "curious" => Self::Curious,
             "faulty" => Self::Faulty,
             "tasks" => Self::Tasks,
+            "stateful" => Self::Stateful,
             _ => return None,
         })
     }
@@ -117,12 +121,14 @@ fn main() -> ExitCode {
     }
     let Some(mode) = args.first().and_then(|mode| ServerMode::parse(mode)) else {
         print_error(
-            "usage: testkit MODE [modern] | testkit scripted FILE [modern] | testkit http MODE KEY=VALUE… | \
+            "usage: testkit MODE [modern|dual] | testkit scripted FILE [modern] | testkit http MODE KEY=VALUE… | \
              testkit model FILE | testkit bench MODE KEY=VALUE…",
         );
         return ExitCode::from(2);
     };
-    let modern = args.get(1).is_some_and(|era| era == "modern");
+    let dual = args.get(1).is_some_and(|era| era == "dual");
+    // A server of both eras speaks the one that the client begins with.
+    let mut modern = dual || args.get(1).is_some_and(|era| era == "modern");
     match mode {
         ServerMode::Broken => {
             print_error("boom: missing licence");
@@ -133,11 +139,16 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
+    let mut notes = notes::Notes::default();
     let mut lines = std::io::stdin().lock().lines();
     while let Some(Ok(line)) = lines.next() {
         let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
         log::write(&json!({ "event": "message", "message": message }));
         match (mode, message["method"].as_str()) {
+            (_, Some("initialize")) if dual => {
+                modern = false;
+                send_response(mode, &message["id"], handle_request(mode, "initialize", &message["params"]));
+            }
             (_, Some("server/discover")) if modern => {
                 send_response(mode, &message["id"], Ok(discover_result()))
             }
@@ -179,11 +190,19 @@ fn main() -> ExitCode {
                 let answer = json!({ "content": [], "structuredContent": inherited_state() });
                 send_response(mode, &message["id"], Ok(answer));
             }
+            (ServerMode::Stateful, Some("tools/call")) if notes::handles(&message["params"]) => {
+                send_response(mode, &message["id"], Ok(notes.call(&message["params"])));
+            }
             (ServerMode::Tasks, Some(method)) if tasks::handles(method) => {
                 send_response(mode, &message["id"], tasks::answer(method, &message["params"]));
             }
             (ServerMode::Faulty, Some("tools/call")) if message["params"]["name"] != "ask" => {
                 calls::call(&message, &line);
+            }
+            (_, Some("tools/call")) if dual && modern && message["params"]["name"] == "ask" => {
+                let text = "clients can only be asked in a session";
+                let result = json!({ "isError": true, "content": [{ "type": "text", "text": text }] });
+                send_response(mode, &message["id"], Ok(result));
             }
             (_, Some("tools/call")) if modern && message["params"]["name"] == "ask" => {
                 send_response(mode, &message["id"], Ok(ask_in_result(&message["params"])));
@@ -346,6 +365,7 @@ fn tool(name: &str, description: &str) -> Value {
 fn tools(mode: ServerMode, params: &Value) -> Value {
     match mode {
         ServerMode::Empty => json!({ "tools": [] }),
+        ServerMode::Stateful => json!({ "tools": notes::tools() }),
         ServerMode::Pages => {
             let page = params["cursor"].as_str().and_then(|cursor| cursor.parse::<usize>().ok()).unwrap_or(0);
             let tools: Vec<_> =

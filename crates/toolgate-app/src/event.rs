@@ -63,13 +63,24 @@ pub enum AppEvent<'a> {
 impl fmt::Display for AppEvent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server(ServerStatus { name, transport, state, protocol_version, tools, .. }) => {
+            Self::Server(ServerStatus {
+                name,
+                transport,
+                state,
+                protocol_version,
+                tools,
+                connections,
+                ..
+            }) => {
                 write!(f, "{state} {name} · {transport}")?;
                 if let Some(version) = protocol_version {
                     write!(f, " · {version}")?;
                 }
                 // An API has no protocol version; it has tools once its document is loaded.
-                if protocol_version.is_some() || *tools > 0 { write!(f, " · {tools} tools") } else { Ok(()) }
+                if protocol_version.is_some() || *tools > 0 {
+                    write!(f, " · {tools} tools")?;
+                }
+                if *connections > 1 { write!(f, " · {connections} connections") } else { Ok(()) }
             }
             Self::SlowStart(name) => {
                 write!(f, "{name} is still starting; the first start of a package downloads it")

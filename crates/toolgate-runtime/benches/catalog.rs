@@ -13,7 +13,9 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use toolgate_runtime::Runtime;
 use toolgate_runtime::runtime::RuntimeSetup;
-use toolgate_types::server::{OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport};
+use toolgate_types::server::{
+    ConnectionPolicy, OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport,
+};
 use toolgate_types::{ByteSize, CallLimits, ConfigString, HumanDuration, ServerSpec, ToolLimits};
 use toolgate_upstream::process::shim;
 
@@ -106,6 +108,7 @@ fn setup(testkit: &str, file: &Path) -> RuntimeSetup {
         prompts: None,
         timeout: HumanDuration::from_secs(30),
         request_timeout: HumanDuration::from_secs(30),
+        connections: ConnectionPolicy::default(),
         config: None,
     };
     RuntimeSetup {

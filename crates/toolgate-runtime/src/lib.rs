@@ -39,6 +39,6 @@ pub use toolgate_upstream::builtin::{BuiltinCall, BuiltinResult};
 pub use toolgate_upstream::invoke::TaskMethod;
 pub use toolgate_upstream::offer::{OfferKinds, OfferedItem, ServerOffer};
 pub use toolgate_upstream::{
-    BuiltinTool, ClientFeatures, LogLimit, NoResponder, Params, RawJson, Responder, RpcError, TraceContext,
-    log_server_message,
+    BuiltinTool, ClientFeatures, LogLimit, NoResponder, Params, RawJson, ResourceUpdate, Responder, RpcError,
+    TraceContext, log_server_message,
 };

@@ -378,13 +378,17 @@ impl Runtime {
             Some(slot)
         };
         self.record_begin(state, caller, operation, tool).await?;
+        let task_session = state.task.as_ref().and_then(|task| task.session.clone());
+        let task_session = task_session.as_deref();
         let side_results = SideResults::default();
         let side_results = &side_results;
         let invoke_once = || async move {
             let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
             match (&tool.upstream, server) {
                 (Upstream::Server(address), Some(server)) if operation.kind() == OperationKind::Tool => {
-                    invoke(&server, address, input, &operation.origin.forwarded, &operation.trace).await
+                    let session = operation.origin.session_id();
+                    let forwarded = &operation.origin.forwarded;
+                    invoke(&server, address, input, session, forwarded, &operation.trace).await
                 }
                 (Upstream::Builtin(builtin), _) => {
                     let context = operation.tool_context(caller);
@@ -400,7 +404,7 @@ impl Runtime {
                     self.read_stored_result(input, ctx, side_results).boxed().await
                 }
                 // Boxed, so that tool calls do not carry the room for it.
-                (_, Some(server)) => self.send_request(server, ctx, side_results).boxed().await,
+                (_, Some(server)) => self.send_request(server, ctx, task_session, side_results).boxed().await,
                 (Upstream::Server(_) | Upstream::Request(..) | Upstream::Subscription, None) => {
                     Err(BuiltinError::from("its server was removed".to_owned()).into())
                 }
@@ -438,7 +442,8 @@ impl Runtime {
         {
             let (tool, arguments) = (tool.name.clone(), operation.arguments.clone());
             let approved_by = state.approved_by.clone();
-            let origin = TaskOrigin { server: server.clone(), tool, arguments, approved_by };
+            let session = operation.origin.session_id().map(Into::into);
+            let origin = TaskOrigin { server: server.clone(), session, tool, arguments, approved_by };
             self.tasks.insert(&caller.id, id, origin);
         }
         Ok(ToolReply { untrusted: side_results.is_untrusted(), ..reply })
@@ -449,9 +454,13 @@ impl Runtime {
         &self,
         server: Arc<Server>,
         ctx: &CallContext<'_>,
+        task_session: Option<&str>,
         side_results: &SideResults,
     ) -> Result<RawJson, InvokeError> {
         let CallContext { operation, tool, input, .. } = *ctx;
+        let forwarded = &operation.origin.forwarded;
+        // A task runs where the session that started it has its connection.
+        let session = task_session.or(operation.origin.session_id());
         let task;
         let sent = match (&operation.target, &tool.upstream) {
             (OperationTarget::Task { id, method }, _) => {
@@ -460,7 +469,9 @@ impl Runtime {
             }
             (_, Upstream::Request(_, sent)) => sent,
             _ => {
-                *side_results.subscription.lock() = Some(server.subscribe_resource(input).await?);
+                let subscription =
+                    server.subscribe_resource(input, session, forwarded.client.as_ref()).await?;
+                *side_results.subscription.lock() = Some(subscription);
                 return Ok(RawJson::from_value(&json!({})));
             }
         };
@@ -470,7 +481,7 @@ impl Runtime {
             let none = json!({ "completion": { "values": [], "total": 0, "hasMore": false } });
             return Ok(RawJson::from_value(&none));
         }
-        request(&server, sent, input, &operation.origin.forwarded, &operation.trace).await
+        request(&server, sent, input, session, forwarded, &operation.trace).await
     }
 
     /// Reads a stored result of the caller.

@@ -21,6 +21,8 @@ const MAX_ARGUMENT_BYTES: usize = 32 << 20;
 #[derive(Debug, Clone)]
 pub(crate) struct TaskOrigin {
     pub(crate) server: ServerName,
+    /// Session of the call. It may have its own connection to the server.
+    pub(crate) session: Option<Box<str>>,
     /// Name of the tool, as callers know it.
     pub(crate) tool: String,
     /// Arguments of the call, for the policy.
@@ -109,6 +111,7 @@ mod tests {
         let (registry, ann) = (TaskRegistry::default(), "ann".parse::<CallerId>().unwrap());
         let task = |server: &str, bytes: usize| TaskOrigin {
             server: server.parse().unwrap(),
+            session: None,
             tool: "t".to_owned(),
             arguments: RawJson::from_value(&serde_json::json!({ "x": "y".repeat(bytes) })).into(),
             approved_by: None,

@@ -19,7 +19,9 @@ use libtest_mimic::{Arguments, Trial};
 use serde_json::json;
 use toolgate_runtime::runtime::RuntimeSetup;
 use toolgate_runtime::{Operation, Runtime};
-use toolgate_types::server::{OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport};
+use toolgate_types::server::{
+    ConnectionPolicy, OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport,
+};
 use toolgate_types::{Caller, ConfigString, HumanDuration, ServerSpec, ToolLimits, ToolSettings};
 use toolgate_upstream::RawJson;
 use toolgate_upstream::process::shim;
@@ -152,6 +154,7 @@ fn server(name: &str) -> ServerSpec {
         prompts: None,
         timeout: HumanDuration::from_secs(60),
         request_timeout: HumanDuration::from_secs(60),
+        connections: ConnectionPolicy::default(),
         config: None,
     }
 }

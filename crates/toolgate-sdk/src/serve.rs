@@ -154,7 +154,7 @@ impl ToolServer {
     }
 
     fn delete(&self, head: &RequestHead<'_>) -> HttpReply {
-        self.endpoint.delete(ANYONE, head)
+        self.endpoint.delete(ANYONE, head).0
     }
 
     fn describe(&self) -> ServiceInfo {

@@ -156,7 +156,11 @@ impl McpFrontEnd {
                 }
             }
         }
+        let ended = session.id().map(str::to_owned);
         session.end().await;
+        if let Some(ended) = ended {
+            service.end_session(&mcp_caller, &ended);
+        }
     }
 
     /// Runs a WebSocket session in the background until it ends.
@@ -206,7 +210,13 @@ pub(crate) async fn handle(
                 GetRequest::Changes(request) => request.reply(gateway.mcp.service.changes(&mcp_caller)),
             })
         }
-        Method::DELETE => gateway.mcp.endpoint.delete(mcp_caller.id(), &request_head),
+        Method::DELETE => {
+            let (reply, ended) = gateway.mcp.endpoint.delete(mcp_caller.id(), &request_head);
+            if let Some(session) = ended {
+                gateway.runtime.end_session(&auth.caller.id, &session);
+            }
+            reply
+        }
         _ => {
             gateway.authenticator.count_batch(&auth.caller.id, auth.address, &body)?;
             gateway.mcp.post(&mcp_caller, &request_head, &body, &gateway.streams).await?

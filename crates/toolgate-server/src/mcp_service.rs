@@ -25,7 +25,7 @@ use toolgate_mcp::server::{
     ChangeSource, ClientRequest, RequestExchange, RpcResult, ServiceCall, ServiceChange, ServiceInfo,
     Subscription,
 };
-use toolgate_mcp::{RawJson, Revision, RpcError, TraceContext};
+use toolgate_mcp::{Forwarded, RawJson, Revision, RpcError, TraceContext};
 use toolgate_runtime::catalog::Upstream;
 use toolgate_runtime::{CallOutcome, ListRequest, Operation, Runtime, SessionId};
 use toolgate_types::profile::ProfileName;
@@ -159,7 +159,7 @@ impl McpService {
             "resources/templates/list" => self.list(&mcp_caller, &request, Self::templates).await,
             "resources/read" => self.resource(&mcp_caller, request).await,
             "completion/complete" => self.complete(&mcp_caller, request).await,
-            "logging/setLevel" => self.set_level(&request).await,
+            "logging/setLevel" => self.set_level(&mcp_caller, &request).await,
             method if method.starts_with("tasks/") => self.task_request(&mcp_caller, request).await,
             method => {
                 let method: String = method.chars().take(64).collect();
@@ -224,6 +224,11 @@ impl McpService {
         }
     }
 
+    /// Closes the connections to servers of a session that has ended.
+    pub(crate) fn end_session(&self, mcp_caller: &McpCaller, session: &str) {
+        self.runtime.end_session(&mcp_caller.caller.id, session);
+    }
+
     /// Streams changes visible to a caller, starting now.
     pub(crate) fn changes(&self, mcp_caller: &McpCaller) -> BoxStream<'static, ServiceChange> {
         changes::stream(self.clone(), mcp_caller.clone())
@@ -250,9 +255,10 @@ impl McpService {
     /// The subscription that a request in a session asks for.
     fn subscription(&self, request: &ClientRequest, uri: &str) -> Operation {
         let Operation { target, arguments, .. } = Operation::subscription(uri);
-        // Nothing else of the request is sent to the server.
+        // The client decides on the connection; nothing else of the request is sent to the server.
         let mut operation = self.operation(request, (target, arguments), &[]);
-        operation.origin.forwarded = Default::default();
+        let client = operation.origin.forwarded.client.take();
+        operation.origin.forwarded = Forwarded { client, ..Forwarded::default() };
         operation
     }
 

@@ -4,6 +4,7 @@
 //! needs no further parsing, lookup or defaults.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -54,6 +55,9 @@ pub struct ServerSpec {
     pub timeout: HumanDuration,
     /// Deadline of one request.
     pub request_timeout: HumanDuration,
+    /// Connections to the server, and the protocol revision on them.
+    #[serde(flatten)]
+    pub connections: ConnectionPolicy,
     /// JSON passed to the server in the environment variable `MCP_CONFIG`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Secret>,
@@ -205,6 +209,83 @@ pub struct ClientIdentity {
     pub cert: PathBuf,
     /// Private key; may be in the same file.
     pub key: PathBuf,
+}
+
+/// Rules for the connections to a server: their owners, number and lifetime.
+///
+/// Values that equal the default are not serialized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ConnectionPolicy {
+    /// Owners of connections.
+    #[serde(skip_serializing_if = "Isolation::is_default")]
+    pub isolation: Isolation,
+    /// Idle time of a connection of a caller until it is closed.
+    #[serde(skip_serializing_if = "is_default_idle_timeout")]
+    pub idle_timeout: HumanDuration,
+    /// Maximum number of connections of callers, besides the one that the lists are read from.
+    #[serde(skip_serializing_if = "is_default_max_connections")]
+    pub max_connections: NonZeroU32,
+    /// Protocol revision. `None` negotiates it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<ProtocolRevision>,
+}
+
+const DEFAULT_IDLE_TIMEOUT: HumanDuration = HumanDuration::from_secs(600);
+const DEFAULT_MAX_CONNECTIONS: NonZeroU32 = NonZeroU32::new(32).expect("not zero");
+
+impl Default for ConnectionPolicy {
+    fn default() -> Self {
+        Self {
+            isolation: Isolation::default(),
+            idle_timeout: DEFAULT_IDLE_TIMEOUT,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+            protocol: None,
+        }
+    }
+}
+
+fn is_default_idle_timeout(timeout: &HumanDuration) -> bool {
+    *timeout == DEFAULT_IDLE_TIMEOUT
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_default_max_connections(count: &NonZeroU32) -> bool {
+    *count == DEFAULT_MAX_CONNECTIONS
+}
+
+/// Owner of a connection to a server. Other owners never use it, so they do not see the state that it left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// Each caller has its own.
+    #[default]
+    Caller,
+    /// Each session of a caller has its own. Calls without a session use the one of the caller.
+    Session,
+    /// All callers share one.
+    Shared,
+}
+
+impl Isolation {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Revision of the protocol, as the configuration names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum ProtocolRevision {
+    #[serde(rename = "2024-11-05")]
+    V2024_11_05,
+    #[serde(rename = "2025-03-26")]
+    V2025_03_26,
+    #[serde(rename = "2025-06-18")]
+    V2025_06_18,
+    #[serde(rename = "2025-11-25")]
+    V2025_11_25,
+    #[serde(rename = "2026-07-28")]
+    V2026_07_28,
 }
 
 /// Encoding of a child process's output.

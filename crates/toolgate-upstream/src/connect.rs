@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -16,7 +16,7 @@ use toolgate_mcp::{Handler, HandshakeError, Link, LinkError, PeerInfo, ProtocolM
 use toolgate_redact::mask;
 use toolgate_redact::sanitize::sanitize;
 use toolgate_types::server::{FallbackCommand, RemoteTransport, StdioTransport, Transport};
-use toolgate_types::{ConfigString, Secret, ServerSpec};
+use toolgate_types::{CallerId, ConfigString, Secret, ServerSpec};
 use url::Url;
 
 use crate::process::{Child, ChildExit, ChildSpec, SpawnError};
@@ -37,9 +37,26 @@ pub struct Connection {
     /// The server's own description of itself.
     pub peer: PeerInfo,
     child: Option<Child>,
+    owner: Arc<OwnerCell>,
 }
 
+/// The caller, or the session of a caller, that a connection belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionOwner {
+    pub caller: CallerId,
+    /// The session, if each session of a caller has its own connection.
+    pub session: Option<Arc<str>>,
+}
+
+/// The owner of a connection. Set once: a connection has seen the state of its owner, so no other gets it.
+pub type OwnerCell = OnceLock<ConnectionOwner>;
+
 impl Connection {
+    /// The owner; `None` for the connection that lists are read from, until a caller uses it.
+    pub fn owner(&self) -> &OwnerCell {
+        &self.owner
+    }
+
     /// The last lines that the server's process wrote to stderr.
     pub fn stderr_tail(&self) -> Vec<String> {
         self.child.as_ref().map(|child| child.stderr_tail(STDERR_LINES)).unwrap_or_default()
@@ -104,6 +121,8 @@ pub enum OutageKind {
     Unauthorized,
     /// The server limits our request rate. It may say how long.
     RateLimited(Option<Duration>),
+    /// All connections of other callers are in use.
+    Busy,
 }
 
 impl From<&LinkError> for OutageKind {
@@ -198,6 +217,15 @@ impl ConnectError {
         }
     }
 
+    /// Returns true if the server rejected the protocol revision.
+    pub fn is_revision_refused(&self) -> bool {
+        match &self.cause {
+            ConnectCause::Handshake(HandshakeError::NoCommonRevision(_)) => true,
+            ConnectCause::Handshake(HandshakeError::Request(RequestError::Rpc(_))) => true,
+            _ => matches!(self.link_error(), Some(LinkError::Status { status: 400 | 405 | 406, .. })),
+        }
+    }
+
     /// The suggested fix.
     pub fn hint(&self) -> Option<String> {
         match self.link_error() {
@@ -214,6 +242,9 @@ impl ConnectError {
             _ => {}
         }
         match &self.cause {
+            ConnectCause::Handshake(HandshakeError::NoCommonRevision(_)) => {
+                Some("set `protocol` of the server to a revision that it supports, or to `auto`".to_owned())
+            }
             ConnectCause::Spawn(error) => error.hint(),
             ConnectCause::Handshake(_) if self.exit.is_some() => {
                 Some("run the command by hand to see why it exits".to_owned())
@@ -244,7 +275,7 @@ impl Default for ConnectionLimits {
 }
 
 /// Connects to a server. A server that exits on the probe for the newest protocol revision is restarted and gets the
-/// legacy handshake.
+/// legacy handshake. The owner is the caller that the connection is for, if it is known.
 ///
 /// If the server requires a login and a person is present, runs the login. It has its own timeout.
 pub async fn connect(
@@ -252,11 +283,13 @@ pub async fn connect(
     limits: ConnectionLimits,
     tokens: Option<&Arc<TokenSource>>,
     handler: Arc<dyn Handler>,
+    owner: Arc<OwnerCell>,
+    mut mode: ProtocolMode,
 ) -> Result<Connection, ConnectError> {
-    let (mut mode, mut logins) = (ProtocolMode::Auto, 0);
+    let mut logins = 0;
     loop {
         let error = match attempt(spec, limits, tokens.cloned(), Arc::clone(&handler), mode).await {
-            Ok(connection) => return Ok(connection),
+            Ok((session, peer, child)) => return Ok(Connection { session, peer, child, owner }),
             Err(error) => error,
         };
         let tokens = tokens.filter(|tokens| tokens.can_login() && logins < MAX_LOGINS);
@@ -308,7 +341,7 @@ async fn attempt(
     tokens: Option<Arc<TokenSource>>,
     handler: Arc<dyn Handler>,
     mode: ProtocolMode,
-) -> Result<Connection, ConnectError> {
+) -> Result<(Session, PeerInfo, Option<Child>), ConnectError> {
     let connect_timeout = spec.timeout.get();
     let (link, child, over_http) = match &spec.transport {
         Transport::Stdio(stdio) => {
@@ -345,7 +378,7 @@ async fn attempt(
         session.set_token_source(tokens);
     }
     match session.handshake(mode, connect_timeout).await {
-        Ok(peer) => Ok(Connection { session, peer, child }),
+        Ok(peer) => Ok((session, peer, child)),
         Err(error) => Err(handshake_error(session, child, error).await),
     }
 }

@@ -3,7 +3,7 @@
 //! ```compile_fail
 //! # async fn f(server: &std::sync::Arc<toolgate_upstream::Server>, tool: &toolgate_upstream::invoke::RemoteTool, trace: &toolgate_upstream::TraceContext) {
 //! let arguments = toolgate_json::RawJson::from_value(&"{}");
-//! toolgate_upstream::invoke::invoke(server, tool, &arguments, &Default::default(), trace).await;
+//! toolgate_upstream::invoke::invoke(server, tool, &arguments, None, &Default::default(), trace).await;
 //! # }
 //! ```
 
@@ -17,7 +17,7 @@ use crate::builtin::BuiltinError;
 use crate::connect::Connection;
 use crate::openapi::ApiError;
 use crate::script::ScriptError;
-use crate::server::{Server, ServerUnavailable, mask_secrets};
+use crate::server::{Requester, Server, ServerUnavailable, mask_secrets};
 
 /// A tool, as its server knows it.
 #[derive(Debug, Clone)]
@@ -101,7 +101,7 @@ pub enum InvokeError {
 }
 
 /// Calls a tool. Forwards the client's metadata and the trace context to the server. Waits as long as its caller does:
-/// dropping the future cancels the request.
+/// dropping the future cancels the request. The caller of the input, and the session, own the connection.
 ///
 /// # Errors
 /// If the server is not available, or does not answer.
@@ -109,10 +109,12 @@ pub async fn invoke(
     server: &Arc<Server>,
     tool: &RemoteTool,
     input: &Input,
+    session: Option<&str>,
     along: &Forwarded,
     trace: &TraceContext,
 ) -> Result<RawJson, InvokeError> {
-    let client_connection = server.client_connection(along.client.as_ref()).await?;
+    let requester = Requester { caller: input.caller(), session, client: along.client.as_ref() };
+    let client_connection = server.client_connection(requester).await?;
     let connection = &client_connection.connection;
     let arguments = input.arguments();
     let mirrored = match tool.mirrors.as_slice() {
@@ -136,10 +138,12 @@ pub async fn request(
     server: &Arc<Server>,
     request: &ServerRequest,
     input: &Input,
+    session: Option<&str>,
     along: &Forwarded,
     trace: &TraceContext,
 ) -> Result<RawJson, InvokeError> {
-    let client_connection = server.client_connection(along.client.as_ref()).await?;
+    let requester = Requester { caller: input.caller(), session, client: along.client.as_ref() };
+    let client_connection = server.client_connection(requester).await?;
     let params = request.params(input.arguments()).with_forwarded(along).with_trace(trace);
     send(server, &client_connection.connection, request.method(), params).await
 }

@@ -27,10 +27,10 @@ pub use toolgate_mcp::{
 
 pub use blocking::run_blocking;
 pub use builtin::BuiltinTool;
-pub use connect::OutageKind;
+pub use connect::{ConnectionOwner, OutageKind};
 pub use questions::{NoResponder, Responder};
 pub use script::ScriptRunner;
 pub use server::{
-    ClientConnection, ClientFeatures, LogLimit, ResourceSubscription, Server, ServerState, ServerUnavailable,
-    log_server_message,
+    ClientConnection, ClientFeatures, LogLimit, Requester, ResourceSubscription, ResourceUpdate, Server,
+    ServerState, ServerUnavailable, log_server_message,
 };

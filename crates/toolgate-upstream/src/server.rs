@@ -15,28 +15,32 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolgate_mcp::oauth::{LoginOptions, TokenSource};
-use toolgate_mcp::{DownstreamClient, LinkError, Params, RawJson, RequestError, RpcError, with_jitter};
+use toolgate_mcp::{
+    DownstreamClient, LinkError, Params, ProtocolMode, RequestError, Revision, RpcError, with_jitter,
+};
 use toolgate_policy::Input;
 use toolgate_redact::mask;
-use toolgate_types::ServerSpec;
-use toolgate_types::server::{StartupMode, Transport};
+use toolgate_types::server::{ProtocolRevision, StartupMode, Transport};
+use toolgate_types::{CallerId, ServerSpec};
 
 use crate::builtin::BuiltinError;
-use crate::connect::{ConnectError, Connection, ConnectionLimits, OutageKind, connect, token_source};
+use crate::connect::{
+    ConnectError, Connection, ConnectionLimits, ConnectionOwner, OutageKind, OwnerCell, connect, token_source,
+};
 use crate::invoke::InvokeError;
 use crate::offer::OfferKinds;
 
-mod client_connections;
 mod features;
 mod log_limit;
 mod notifications;
+mod pool;
 
-pub use client_connections::ClientConnection;
-use client_connections::ClientConnections;
 pub use features::ClientFeatures;
 pub use log_limit::LogLimit;
 use notifications::NotificationHandler;
-pub use notifications::log_server_message;
+pub use notifications::{ResourceUpdate, log_server_message};
+pub use pool::{ClientConnection, Requester};
+use pool::{ConnectionPool, SubscribedResources};
 
 /// Reconnect backoff: the pauses between the attempts of one outage. Jitter adds up to half of it.
 const BACKOFF: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
@@ -106,10 +110,10 @@ pub struct Server {
     state: watch::Receiver<ServerState>,
     stale: Arc<watch::Sender<OfferKinds>>,
     /// Subscribed resources, with the number of subscribers.
-    subscriptions: Arc<watch::Sender<BTreeMap<String, usize>>>,
-    resource_updates: broadcast::Sender<RawJson>,
-    list_changes: broadcast::Sender<OfferKinds>,
-    client_connections: ClientConnections,
+    subscriptions: Arc<SubscribedResources>,
+    resource_updates: broadcast::Sender<ResourceUpdate>,
+    list_changes: broadcast::Sender<(Option<CallerId>, OfferKinds)>,
+    pool: Arc<ConnectionPool>,
     log_limit: Arc<LogLimit>,
     change_interest: Arc<Notify>,
     wake: Arc<Notify>,
@@ -143,15 +147,23 @@ impl Server {
             server: spec.name.to_string(),
             features,
             stale: Arc::clone(&stale),
-            is_extra: false,
+            is_pooled: false,
+            owner: Arc::default(),
             list_changes: list_changes.clone(),
             resource_updates: resource_updates.clone(),
             server_asks: Arc::default(),
             log_limit: Arc::default(),
         };
         let log_limit = Arc::clone(&notifications.log_limit);
-        let connect_options = ConnectOptions { spec: Arc::clone(&spec), limits, tokens, notifications };
-        let client_connections = ClientConnections::new(connect_options.clone());
+        let connect_options = ConnectOptions {
+            mode: protocol_mode(&spec),
+            spec: Arc::clone(&spec),
+            limits,
+            tokens,
+            notifications,
+            owner: None,
+        };
+        let pool = ConnectionPool::new(connect_options.clone());
         let connector = Connector {
             spec: Arc::clone(&spec),
             connect_options,
@@ -173,7 +185,7 @@ impl Server {
             subscriptions,
             resource_updates,
             list_changes,
-            client_connections,
+            pool,
             log_limit,
             change_interest,
             wake,
@@ -267,32 +279,40 @@ impl Server {
         mark_stale(&self.stale, kinds);
     }
 
-    /// The parameters of the server's notifications about subscribed resources.
-    pub fn resource_updates(&self) -> broadcast::Receiver<RawJson> {
+    /// Updates of subscribed resources.
+    pub fn resource_updates(&self) -> broadcast::Receiver<ResourceUpdate> {
         self.resource_updates.subscribe()
     }
 
-    /// List changes that the server announced on extra connections, which the catalog is not built from.
-    pub fn list_changes(&self) -> broadcast::Receiver<OfferKinds> {
+    /// List changes that the server announced on connections of the pool, which the catalog is not built from, with the
+    /// caller that they concern, if not all.
+    pub fn list_changes(&self) -> broadcast::Receiver<(Option<CallerId>, OfferKinds)> {
         self.list_changes.subscribe()
     }
 
-    /// Subscribes to changes of the resource in the argument `uri`, until the returned value is dropped. Subscribes again after an outage.
+    /// Subscribes to changes of the resource in the argument `uri`, until the returned value is dropped. Subscribes again
+    /// after an outage.
     ///
     /// # Errors
     /// If the server is not available, or rejects the subscription.
     pub async fn subscribe_resource(
         self: &Arc<Self>,
         input: &Input,
+        session: Option<&str>,
+        client: Option<&Arc<dyn DownstreamClient>>,
     ) -> Result<ResourceSubscription, InvokeError> {
         #[derive(Deserialize)]
         struct SubscribeArguments {
             uri: String,
         }
         let arguments: Result<SubscribeArguments, _> = input.arguments().parse();
-        let uri = &arguments.map_err(|error| BuiltinError::from(error.to_string()))?.uri;
-        let connection = self.connection().await?;
-        let first = !self.subscriptions.borrow().contains_key(uri);
+        let uri = arguments.map_err(|error| BuiltinError::from(error.to_string()))?.uri;
+        let requester = Requester { caller: input.caller(), session, client };
+        let client_connection = self.client_connection(requester).await?;
+        let (connection, pooled) = (&client_connection.connection, client_connection.pooled());
+        let subscriptions = self.subscriptions_on(pooled).map(|(subscriptions, _)| subscriptions);
+        let subscriptions = subscriptions.ok_or_else(|| InvokeError::Ended("it was closed".to_owned()))?;
+        let first = !subscriptions.borrow().contains_key(&uri);
         if first && connection.peer.revision.has_handshake() {
             let params = Params::none().with("uri", &uri);
             connection
@@ -300,16 +320,28 @@ impl Server {
                 .request("resources/subscribe", params, self.spec.request_timeout.get())
                 .await?;
         }
-        self.subscriptions.send_modify(|all| *all.entry(uri.to_owned()).or_default() += 1);
+        subscriptions.send_modify(|all| *all.entry(uri.clone()).or_default() += 1);
         // Servers of the newest revision take subscriptions on the change stream.
         self.change_interest.notify_one();
-        Ok(ResourceSubscription { server: Arc::downgrade(self), uri: uri.to_owned() })
+        Ok(ResourceSubscription { server: Arc::downgrade(self), uri, pooled })
+    }
+
+    /// The subscriptions of the main connection or one of the pool, and the connection if it is open.
+    fn subscriptions_on(
+        &self,
+        pooled: Option<u64>,
+    ) -> Option<(Arc<SubscribedResources>, Option<Arc<Connection>>)> {
+        match pooled {
+            Some(entry) => self.pool.subscriptions(entry),
+            None => Some((Arc::clone(&self.subscriptions), self.ready_connection())),
+        }
     }
 
     /// Removes one subscriber. Unsubscribes from the server after the last one.
-    fn unsubscribe_resource(&self, uri: &str) {
+    fn unsubscribe_resource(&self, uri: &str, pooled: Option<u64>) {
+        let Some((subscriptions, connection)) = self.subscriptions_on(pooled) else { return };
         let mut last = false;
-        self.subscriptions.send_modify(|all| {
+        subscriptions.send_modify(|all| {
             last = all.get(uri).is_some_and(|count| *count <= 1);
             if last {
                 all.remove(uri);
@@ -317,7 +349,7 @@ impl Server {
                 *count -= 1;
             }
         });
-        let ServerState::Ready(connection) = self.state() else { return };
+        let Some(connection) = connection else { return };
         if last
             && connection.peer.revision.has_handshake()
             && let Ok(tokio) = tokio::runtime::Handle::try_current()
@@ -335,21 +367,64 @@ impl Server {
         ServerUnavailable { server, reason: Arc::clone(reason), hint: hint.cloned(), kind }
     }
 
-    /// Returns a connection for a request of a client. A server that sends requests of its own, and does not say which
-    /// client request they belong to, gets a connection exclusive to that client while its requests run.
-    pub async fn client_connection(
-        self: &Arc<Self>,
-        client: Option<&Arc<dyn DownstreamClient>>,
-    ) -> Result<ClientConnection, ServerUnavailable> {
-        let main = self.connection().await?;
-        Ok(self.client_connections.acquire(self, main, client).await)
+    /// The main connection, if it is open.
+    pub(crate) fn ready_connection(&self) -> Option<Arc<Connection>> {
+        match &*self.state.borrow() {
+            ServerState::Ready(connection) if connection.session.close_reason().is_none() => {
+                Some(Arc::clone(connection))
+            }
+            _ => None,
+        }
     }
 
-    /// Closes the connection, stops the process, and waits for both.
+    /// Returns a connection for a request. It belongs to the requester's owner as the `isolation` of the server says, and
+    /// opens if the owner has none. A server that sends requests of its own, and does not say which client request they
+    /// belong to, gets a connection exclusive to that client while its requests run.
+    ///
+    /// # Errors
+    /// If the server is not available, or all connections stay in use.
+    pub async fn client_connection(
+        self: &Arc<Self>,
+        requester: Requester<'_>,
+    ) -> Result<ClientConnection, ServerUnavailable> {
+        self.pool.acquire(self, requester).await
+    }
+
+    /// Number of open connections, with the main one.
+    pub fn open_connections(&self) -> usize {
+        usize::from(self.ready_connection().is_some()) + *self.pool.watch_open().borrow()
+    }
+
+    /// Watches the number of open connections, without the main one.
+    pub fn watch_connections(&self) -> watch::Receiver<usize> {
+        self.pool.watch_open()
+    }
+
+    /// Sets the level of log messages on the connections of a requester's owner.
+    pub async fn set_log_level(&self, requester: Requester<'_>, level: &str) {
+        let main = self.ready_connection().filter(|main| self.pool.owns_main(main, &requester));
+        for connection in main.into_iter().chain(self.pool.connections_of(&requester)) {
+            if !connection.peer.revision.has_handshake() || !connection.peer.has_capability("logging") {
+                continue;
+            }
+            let params = Params::none().with("level", &level);
+            let timeout = self.spec.request_timeout.get();
+            if let Err(error) = connection.session.request("logging/setLevel", params, timeout).await {
+                tracing::debug!("MCP server '{}' rejected the log level: {error}", self.spec.name);
+            }
+        }
+    }
+
+    /// Closes the connections of a session that has ended, if each session has its own.
+    pub fn end_session(&self, caller: &CallerId, session: &str) {
+        self.pool.end_session(caller, session);
+    }
+
+    /// Closes all connections, stops their processes, and waits for both.
     pub async fn stop(&self) {
         self.stop.notify_one();
-        self.client_connections.close().await;
-        while self.tasks.lock().await.join_next().await.is_some() {}
+        let main = async { while self.tasks.lock().await.join_next().await.is_some() {} };
+        futures_util::future::join(self.pool.close(), main).await;
     }
 }
 
@@ -358,12 +433,14 @@ impl Server {
 pub struct ResourceSubscription {
     server: Weak<Server>,
     uri: String,
+    /// The connection of the pool; `None` for the main one.
+    pooled: Option<u64>,
 }
 
 impl Drop for ResourceSubscription {
     fn drop(&mut self) {
         if let Some(server) = self.server.upgrade() {
-            server.unsubscribe_resource(&self.uri);
+            server.unsubscribe_resource(&self.uri, self.pooled);
         }
     }
 }
@@ -375,20 +452,100 @@ struct ConnectOptions {
     limits: ConnectionLimits,
     tokens: Option<Arc<TokenSource>>,
     notifications: NotificationHandler,
+    /// The caller that the connection is opened for; `None` for the main connection.
+    owner: Option<ConnectionOwner>,
+    mode: ProtocolMode,
+}
+
+/// A failed attempt to connect, as callers see it.
+struct ConnectOutage {
+    unavailable: ServerUnavailable,
+    login: bool,
+    /// Time until the next probe.
+    pause: Duration,
+}
+
+impl From<ConnectOutage> for ServerUnavailable {
+    fn from(outage: ConnectOutage) -> Self {
+        outage.unavailable
+    }
 }
 
 impl ConnectOptions {
-    /// The same, for clients that declared these capabilities.
-    fn with_capabilities(&self, capabilities: serde_json::Value) -> Self {
+    /// The same, for a connection of the pool: with its owner, and the capabilities that its client declared, if there is
+    /// one. In the older era, the newest revision is not tried.
+    fn for_pool(
+        &self,
+        owner: Option<ConnectionOwner>,
+        capabilities: Option<serde_json::Value>,
+        in_older_era: bool,
+    ) -> Self {
         let mut other = self.clone();
-        other.notifications.is_extra = true;
-        other.notifications.features = ClientFeatures::Forwarded(capabilities);
+        other.owner = owner;
+        other.notifications.is_pooled = true;
+        if let Some(capabilities) = capabilities {
+            other.notifications.features = ClientFeatures::Forwarded(capabilities);
+        }
+        if in_older_era {
+            other.mode = ProtocolMode::Legacy;
+        }
         other
     }
 
     async fn connect(&self) -> Result<Connection, ConnectError> {
-        connect(&self.spec, self.limits, self.tokens.as_ref(), Arc::new(self.notifications.clone())).await
+        let owner = Arc::new(self.owner.clone().map_or_else(OwnerCell::new, OwnerCell::from));
+        let mut notifications = self.notifications.clone();
+        notifications.owner = Arc::clone(&owner);
+        let tokens = self.tokens.as_ref();
+        connect(&self.spec, self.limits, tokens, Arc::new(notifications), owner, self.mode).await
     }
+
+    /// Tries to connect, with backoff and jitter.
+    async fn connect_with_backoff(&self, attempts: usize) -> Result<Connection, ConnectError> {
+        let (mut backoff, mut attempt) = (BACKOFF.iter(), 1);
+        loop {
+            let error = match self.connect().await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => error,
+            };
+            let reason = mask_secrets(&self.spec, &error_chain(&error));
+            tracing::debug!(server = %self.spec.name, attempt, %reason, "connecting failed");
+            match backoff.next().filter(|_| attempt < attempts && !error.is_permanent()) {
+                Some(pause) => tokio::time::sleep(with_jitter(*pause)).await,
+                None => return Err(error),
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Describes a failed attempt to connect.
+    fn outage(&self, error: &ConnectError) -> ConnectOutage {
+        let kind = error.kind();
+        let pause = match kind {
+            OutageKind::RateLimited(Some(pause)) => pause.max(PROBE_INTERVAL),
+            _ => PROBE_INTERVAL,
+        };
+        let unavailable = ServerUnavailable {
+            server: self.spec.name.to_string(),
+            reason: mask_secrets(&self.spec, &error_chain(error)).into(),
+            hint: error.hint().map(Into::into),
+            kind,
+        };
+        ConnectOutage { unavailable, login: error.needs_login(), pause }
+    }
+}
+
+/// The revisions to try, as the configuration of a server says.
+fn protocol_mode(spec: &ServerSpec) -> ProtocolMode {
+    let revision = match spec.connections.protocol {
+        None => return ProtocolMode::Auto,
+        Some(ProtocolRevision::V2024_11_05) => Revision::V2024_11_05,
+        Some(ProtocolRevision::V2025_03_26) => Revision::V2025_03_26,
+        Some(ProtocolRevision::V2025_06_18) => Revision::V2025_06_18,
+        Some(ProtocolRevision::V2025_11_25) => Revision::V2025_11_25,
+        Some(ProtocolRevision::V2026_07_28) => Revision::V2026_07_28,
+    };
+    ProtocolMode::Fixed(revision)
 }
 
 struct Connector {
@@ -396,7 +553,7 @@ struct Connector {
     connect_options: ConnectOptions,
     state_sender: watch::Sender<ServerState>,
     stale: Arc<watch::Sender<OfferKinds>>,
-    subscriptions: Arc<watch::Sender<BTreeMap<String, usize>>>,
+    subscriptions: Arc<SubscribedResources>,
     change_interest: Arc<Notify>,
     wake: Arc<Notify>,
     suspect: Arc<Notify>,
@@ -506,39 +663,23 @@ impl Connector {
     /// Tries to connect, with backoff and jitter. Opens the circuit breaker and returns `None` if all attempts fail.
     async fn connect_with_backoff(&self, attempts: usize) -> Option<Arc<Connection>> {
         self.state_sender.send_replace(ServerState::Connecting);
-        let mut backoff = BACKOFF.iter();
-        for attempt in 1..=attempts {
-            match self.connect_options.connect().await {
-                Ok(connection) => {
-                    let connection = Arc::new(connection);
-                    mark_stale(&self.stale, OfferKinds::ALL);
-                    self.state_sender.send_replace(ServerState::Ready(Arc::clone(&connection)));
-                    return Some(connection);
-                }
-                Err(error) => {
-                    let reason: Arc<str> = mask_secrets(&self.spec, &error_chain(&error)).into();
-                    tracing::debug!(server = %self.spec.name, attempt, %reason, "connecting failed");
-                    match backoff.next().filter(|_| attempt < attempts && !error.is_permanent()) {
-                        Some(pause) => tokio::time::sleep(with_jitter(*pause)).await,
-                        None => {
-                            let hint = error.hint().map(Into::into);
-                            let (kind, login) = (error.kind(), error.needs_login());
-                            let pause = match kind {
-                                OutageKind::RateLimited(Some(pause)) => pause.max(PROBE_INTERVAL),
-                                _ => PROBE_INTERVAL,
-                            };
-                            let next_try = Instant::now() + pause;
-                            let down = ServerState::Down { reason, hint, next_try, kind, login };
-                            self.state_sender.send_replace(down);
-                            // Callers that waited get this result; their wake-up must not trigger another probe.
-                            let _ = self.wake.notified().now_or_never();
-                            return None;
-                        }
-                    }
-                }
+        match self.connect_options.connect_with_backoff(attempts).await {
+            Ok(connection) => {
+                let connection = Arc::new(connection);
+                mark_stale(&self.stale, OfferKinds::ALL);
+                self.state_sender.send_replace(ServerState::Ready(Arc::clone(&connection)));
+                Some(connection)
+            }
+            Err(error) => {
+                let ConnectOutage { unavailable, login, pause } = self.connect_options.outage(&error);
+                let ServerUnavailable { reason, hint, kind, .. } = unavailable;
+                let next_try = Instant::now() + pause;
+                self.state_sender.send_replace(ServerState::Down { reason, hint, next_try, kind, login });
+                // Callers that waited get this result; their wake-up must not trigger another probe.
+                let _ = self.wake.notified().now_or_never();
+                None
             }
         }
-        None
     }
 
     /// Keeps a change stream open to a server of the newest revision; older servers send changes unasked. Changes that
@@ -551,72 +692,80 @@ impl Connector {
             prompts: self.spec.load_prompts && announces("prompts"),
             resources: announces("resources"),
         };
-        let has_resources = connection.peer.has_capability("resources");
         if connection.peer.revision.has_handshake() {
-            self.resubscribe(connection).await;
+            resubscribe(&self.spec, connection, &self.subscriptions).await;
             return std::future::pending().await;
         }
-        if requested.is_empty() && !has_resources {
+        if requested.is_empty() && !connection.peer.has_capability("resources") {
             return std::future::pending().await;
         }
         self.change_interest.notified().await;
         // Once there is interest, it lasts beyond the next outage.
         self.change_interest.notify_one();
-        let mut pause = LISTEN_BACKOFF_MIN;
-        let mut subscriptions = self.subscriptions.subscribe();
-        loop {
-            let started = Instant::now();
-            let resources: Vec<String> = subscriptions.borrow_and_update().keys().cloned().collect();
-            if requested.is_empty() && resources.is_empty() {
-                let _ = subscriptions.changed().await;
-                continue;
-            }
-            let mut filter = serde_json::json!({
-                "toolsListChanged": requested.tools,
-                "promptsListChanged": requested.prompts,
-                "resourcesListChanged": requested.resources,
-            });
-            if !resources.is_empty() {
-                filter["resourceSubscriptions"] = resources.into();
-            }
-            let params = Params::none().with("notifications", &filter);
-            let listening = connection.session.request("subscriptions/listen", params, Duration::MAX);
-            let outcome = tokio::select! {
-                outcome = listening => outcome,
-                // The subscriptions have changed, so the stream is requested again.
-                Ok(()) = subscriptions.changed() => continue,
-            };
-            tracing::debug!(server = %self.spec.name, ?outcome, "the change stream ended");
-            if let Err(RequestError::Rpc(RpcError { code: RpcError::METHOD_NOT_FOUND, .. })) = outcome {
-                return std::future::pending().await;
-            }
-            // Exponential backoff, for a server that ends every stream at once.
-            pause = if started.elapsed() > LISTEN_BACKOFF_MAX {
-                LISTEN_BACKOFF_MIN
-            } else {
-                (pause * 2).min(LISTEN_BACKOFF_MAX)
-            };
-            tokio::time::sleep(with_jitter(pause)).await;
-        }
-    }
-
-    /// Renews the subscriptions after a reconnect.
-    async fn resubscribe(&self, connection: &Connection) {
-        let resources: Vec<String> = self.subscriptions.borrow().keys().cloned().collect();
-        for uri in resources {
-            let params = Params::none().with("uri", &uri);
-            let request =
-                connection.session.request("resources/subscribe", params, self.spec.request_timeout.get());
-            if let Err(error) = request.await {
-                tracing::debug!(server = %self.spec.name, uri, %error, "cannot renew a resource subscription");
-            }
-        }
+        listen_for_changes(&self.spec, connection, requested, &self.subscriptions).await
     }
 
     /// Waits until the session ends. Returns the reason.
     async fn wait_for_disconnect(&self, connection: &Arc<Connection>) -> Arc<str> {
         let why = connection.session.closed().await;
         mask_secrets(&self.spec, &connection.describe_disconnect(&why).await).into()
+    }
+}
+
+/// Receives changes of these lists and of the subscribed resources from a server of the newest revision.
+async fn listen_for_changes(
+    spec: &ServerSpec,
+    connection: &Connection,
+    requested: OfferKinds,
+    subscriptions: &SubscribedResources,
+) -> std::convert::Infallible {
+    let mut pause = LISTEN_BACKOFF_MIN;
+    let mut subscriptions = subscriptions.subscribe();
+    loop {
+        let started = Instant::now();
+        let resources: Vec<String> = subscriptions.borrow_and_update().keys().cloned().collect();
+        if requested.is_empty() && resources.is_empty() {
+            let _ = subscriptions.changed().await;
+            continue;
+        }
+        let mut filter = serde_json::json!({
+            "toolsListChanged": requested.tools,
+            "promptsListChanged": requested.prompts,
+            "resourcesListChanged": requested.resources,
+        });
+        if !resources.is_empty() {
+            filter["resourceSubscriptions"] = resources.into();
+        }
+        let params = Params::none().with("notifications", &filter);
+        let listening = connection.session.request("subscriptions/listen", params, Duration::MAX);
+        let outcome = tokio::select! {
+            outcome = listening => outcome,
+            // The subscriptions have changed, so the stream is requested again.
+            Ok(()) = subscriptions.changed() => continue,
+        };
+        tracing::debug!(server = %spec.name, ?outcome, "the change stream ended");
+        if let Err(RequestError::Rpc(RpcError { code: RpcError::METHOD_NOT_FOUND, .. })) = outcome {
+            return std::future::pending().await;
+        }
+        // Exponential backoff, for a server that ends every stream at once.
+        pause = if started.elapsed() > LISTEN_BACKOFF_MAX {
+            LISTEN_BACKOFF_MIN
+        } else {
+            (pause * 2).min(LISTEN_BACKOFF_MAX)
+        };
+        tokio::time::sleep(with_jitter(pause)).await;
+    }
+}
+
+/// Renews the subscriptions after a reconnect.
+async fn resubscribe(spec: &ServerSpec, connection: &Connection, subscriptions: &SubscribedResources) {
+    let resources: Vec<String> = subscriptions.borrow().keys().cloned().collect();
+    for uri in resources {
+        let params = Params::none().with("uri", &uri);
+        let request = connection.session.request("resources/subscribe", params, spec.request_timeout.get());
+        if let Err(error) = request.await {
+            tracing::debug!(server = %spec.name, uri, %error, "cannot renew a resource subscription");
+        }
     }
 }
 

@@ -17,7 +17,9 @@ use futures_util::future::join_all;
 use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use toolgate_types::server::{OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport};
+use toolgate_types::server::{
+    ConnectionPolicy, OutputEncoding, StartupMode, StdioTransport, ToolFilter, ToolMode, Transport,
+};
 use toolgate_types::{ConfigString, HumanDuration, ServerSpec};
 use toolgate_upstream::connect::ConnectionLimits;
 use toolgate_upstream::process::shim;
@@ -78,6 +80,7 @@ fn server(mode: &str) -> Server {
         prompts: None,
         timeout: HumanDuration::from_secs(2),
         request_timeout: HumanDuration::from_secs(60),
+        connections: ConnectionPolicy::default(),
         config: None,
     };
     Server::new(

@@ -85,14 +85,35 @@ fn serve_requests(number: usize, pipe: &mut dyn ByteStream, server: &HttpServer)
         if server.fault.applies_to(&message) && !path.starts_with("/messages") {
             return server.fault.send(&message, server, *out);
         }
-        match (method.as_str(), path.as_str()) {
+        let (path, query) = path.split_once('?').unwrap_or((&path, ""));
+        let session = query.strip_prefix("session=").map(str::to_owned).or(session);
+        let is_first = matches!(message["method"].as_str(), Some("initialize" | "server/discover"));
+        if method == "POST" && !is_first && server.is_lost(session.as_deref()) {
+            write_response(*out, "404 Not Found", r#"{"error":"Invalid session ID"}"#)?;
+            continue;
+        }
+        match (method.as_str(), path) {
             ("GET", "/sse") => return serve_sse(*out, server),
             ("POST", "/messages") => {
-                let events = server.events.lock().expect("the lock is not poisoned").clone();
+                let session = session.unwrap_or_default();
+                let events = server.events.lock().expect("the lock is not poisoned").get(&session).cloned();
                 write_response(*out, "202 Accepted", "")?;
-                if let (Some(events), Some(answer)) = (events, server.response_to(&message)) {
+                let answer = server.answer_from_notes(Some(&session), &message);
+                if let (Some(events), Some(answer)) =
+                    (events, answer.or_else(|| server.response_to(&message)))
+                {
                     let _ = events.send(answer);
                 }
+            }
+            ("POST", _) if message["method"] == "initialize" && server.notes.is_some() => {
+                let answer = server.response_to(&message).unwrap_or_default();
+                let session = server.begin_session();
+                let head = format!("mcp-session-id: {session}\r\ncontent-type: application/json");
+                write!(out, "HTTP/1.1 200 OK\r\n{head}\r\ncontent-length: {}\r\n\r\n{answer}", answer.len())?;
+                out.flush()?;
+            }
+            ("POST", _) if let Some(answer) = server.answer_from_notes(session.as_deref(), &message) => {
+                write_response(*out, "200 OK", &answer)?;
             }
             ("POST", _) if message["method"].is_null() => {
                 let id = message["id"].as_str().unwrap_or_default();
@@ -115,7 +136,10 @@ fn serve_requests(number: usize, pipe: &mut dyn ByteStream, server: &HttpServer)
                 Some(answer) => write_response(*out, "200 OK", &answer)?,
                 None => write_response(*out, "202 Accepted", "")?,
             },
-            ("DELETE", _) => write_response(*out, "200 OK", "")?,
+            ("DELETE", _) => {
+                server.end_session(session.as_deref().unwrap_or_default());
+                write_response(*out, "200 OK", "")?;
+            }
             _ => write_response(*out, "405 Method Not Allowed", "")?,
         }
     }
@@ -180,9 +204,10 @@ fn ask_client(out: &mut dyn ByteStream, server: &HttpServer, number: usize, call
 /// Serves the event stream of the first revision until the client closes it.
 fn serve_sse(out: &mut dyn ByteStream, server: &HttpServer) -> io::Result<()> {
     let (sender, answers) = mpsc::channel();
-    *server.events.lock().expect("the lock is not poisoned") = Some(sender);
+    let session = server.begin_session();
+    server.events.lock().expect("the lock is not poisoned").insert(session.clone(), sender);
     write!(out, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
-    write!(out, "event: endpoint\ndata: /messages\n\n")?;
+    write!(out, "event: endpoint\ndata: /messages?session={session}\n\n")?;
     for answer in answers {
         write!(out, "data: {answer}\n\n").and_then(|()| out.flush())?;
     }

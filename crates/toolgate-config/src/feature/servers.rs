@@ -9,7 +9,9 @@ use std::num::NonZeroU32;
 
 use serde_json::{Map as JsonMap, Value as Json};
 use toolgate_types::network::Network;
-use toolgate_types::server::{StartupMode, ToolFilter, ToolMode, Transport};
+use toolgate_types::server::{
+    ConnectionPolicy, Isolation, ProtocolRevision, StartupMode, ToolFilter, ToolMode, Transport,
+};
 use toolgate_types::{ConfigString, HumanDuration, Secret, ServerName, ServerSpec, ToolLimits};
 
 use self::oauth::OauthFile;
@@ -76,6 +78,18 @@ keys! {
         terminate_on_close: bool = "true",
         /// Timeout of one request.
         request_timeout: HumanDuration = "60s",
+        /// Owner of a connection to the server, and of its child process: each `caller`, each `session` of a caller, or
+        /// `shared` by all. A caller never sees state that another one left in the server.
+        isolation: IsolationName = "caller",
+        /// Idle time of a connection of a caller, and of its child process, until it is closed.
+        idle_timeout: HumanDuration = "10m",
+        /// Maximum number of connections that callers have to the server at once, besides the one that its lists are
+        /// read from. At the limit the least recently used idle one is closed; if all are in use, calls queue, and the
+        /// caller with the fewest connections is served first.
+        max_connections: NonZeroU32 = "32",
+        /// Protocol revision to speak. `auto` negotiates it: the newest one that the server has, or one with sessions
+        /// for a client that can only be asked in a session.
+        protocol: ProtocolName = "auto",
         /// Trusts the annotations of the server's tools (read-only, idempotent). A server can claim anything, so
         /// the default is `false`.
         trusted: bool = "false",
@@ -139,6 +153,36 @@ choice! {
         Strict = "strict",
         /// The result passes, with a warning in its hints.
         Warn = "warn",
+    }
+}
+
+choice! {
+    /// Owner of a connection to a server.
+    enum IsolationName as "an isolation mode" {
+        /// Each caller has its own connection.
+        Caller = "caller",
+        /// Each session of a caller has its own connection.
+        Session = "session",
+        /// All callers share one connection.
+        Shared = "shared",
+    }
+}
+
+choice! {
+    /// Revision of the Model Context Protocol.
+    enum ProtocolName as "a protocol revision" {
+        /// The revision is negotiated.
+        Auto = "auto",
+        /// The first revision.
+        V2024_11_05 = "2024-11-05",
+        /// The first revision with Streamable HTTP.
+        V2025_03_26 = "2025-03-26",
+        /// The first revision with elicitation.
+        V2025_06_18 = "2025-06-18",
+        /// The newest revision with sessions.
+        V2025_11_25 = "2025-11-25",
+        /// The newest revision.
+        V2026_07_28 = "2026-07-28",
     }
 }
 
@@ -303,6 +347,7 @@ impl ConfigBuilder {
         let downloads = matches!(&transport, Transport::Stdio(stdio) if stdio.may_download());
         let Some(mode) = mode else { return };
         let strict_output = is_strict_output(file.output_validation.as_ref(), &mode, cx);
+        let connections = connection_policy(&mut file);
         let spec = ServerSpec {
             description: into_value(file.description),
             transport,
@@ -326,6 +371,7 @@ impl ConfigBuilder {
                 .or(rules.timeout)
                 .unwrap_or(HumanDuration::from_secs(if downloads { 60 } else { 10 })),
             request_timeout: into_value(file.request_timeout).unwrap_or(rules.request_timeout),
+            connections,
             config: file.config.map(|at| Secret::new(at.value.0.to_json().get())),
             name,
         };
@@ -375,6 +421,28 @@ impl ConfigBuilder {
             }
             (None, limits) => Some(ToolMode::Dynamic { default_tool_config: limits.unwrap_or_default() }),
         }
+    }
+}
+
+/// Returns the rules for the connections to a server.
+fn connection_policy(file: &mut ServerFile) -> ConnectionPolicy {
+    let defaults = ConnectionPolicy::default();
+    ConnectionPolicy {
+        isolation: match into_value(file.isolation.take()) {
+            None | Some(IsolationName::Caller) => Isolation::Caller,
+            Some(IsolationName::Session) => Isolation::Session,
+            Some(IsolationName::Shared) => Isolation::Shared,
+        },
+        idle_timeout: into_value(file.idle_timeout.take()).unwrap_or(defaults.idle_timeout),
+        max_connections: into_value(file.max_connections.take()).unwrap_or(defaults.max_connections),
+        protocol: match into_value(file.protocol.take()) {
+            None | Some(ProtocolName::Auto) => None,
+            Some(ProtocolName::V2024_11_05) => Some(ProtocolRevision::V2024_11_05),
+            Some(ProtocolName::V2025_03_26) => Some(ProtocolRevision::V2025_03_26),
+            Some(ProtocolName::V2025_06_18) => Some(ProtocolRevision::V2025_06_18),
+            Some(ProtocolName::V2025_11_25) => Some(ProtocolRevision::V2025_11_25),
+            Some(ProtocolName::V2026_07_28) => Some(ProtocolRevision::V2026_07_28),
+        },
     }
 }
 

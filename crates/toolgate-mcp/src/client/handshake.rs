@@ -31,10 +31,10 @@ pub enum ProtocolMode {
     /// The newest revision, then the ones with a handshake.
     #[default]
     Auto,
-    /// Only the newest revision.
-    Modern,
     /// Only revisions with a handshake.
     Legacy,
+    /// Only this one.
+    Fixed(Revision),
 }
 
 /// Server as it described itself in the handshake.
@@ -153,9 +153,15 @@ impl Session {
     pub async fn handshake(&self, mode: ProtocolMode, within: Duration) -> Result<PeerInfo, HandshakeError> {
         let negotiation = async {
             match mode {
-                ProtocolMode::Modern => self.discover(within).await?.map_err(Into::into),
-                ProtocolMode::Legacy => self.initialize(within).await,
+                ProtocolMode::Legacy => self.initialize(Revision::NEWEST_WITH_HANDSHAKE, within).await,
                 ProtocolMode::Auto => self.probe(within).await,
+                ProtocolMode::Fixed(revision) if revision.has_handshake() => {
+                    match self.initialize(revision, within).await? {
+                        peer if peer.revision == revision => Ok(peer),
+                        other => Err(HandshakeError::NoCommonRevision(other.revision.name().to_owned())),
+                    }
+                }
+                ProtocolMode::Fixed(_) => self.discover(within).await?.map_err(Into::into),
             }
         };
         let peer = match timeout(within, negotiation).await {
@@ -179,7 +185,7 @@ impl Session {
             Ok(probed) => probed,
             Err(_) => {
                 // Either the server starts slowly or it ignores unknown methods: send the handshake as well.
-                let initialize = self.initialize(within);
+                let initialize = self.initialize(Revision::NEWEST_WITH_HANDSHAKE, within);
                 tokio::pin!(initialize);
                 tokio::select! {
                     probed = &mut discover => match probed {
@@ -211,7 +217,7 @@ impl Session {
                 Err(error.into())
             }
             // Servers reject the probe with many different codes, so any error means an older revision.
-            Err(_) => self.initialize(within).await,
+            Err(_) => self.initialize(Revision::NEWEST_WITH_HANDSHAKE, within).await,
         }
     }
 
@@ -262,9 +268,9 @@ impl Session {
         }))
     }
 
-    async fn initialize(&self, within: Duration) -> Result<PeerInfo, HandshakeError> {
+    async fn initialize(&self, revision: Revision, within: Duration) -> Result<PeerInfo, HandshakeError> {
         let params = Params::none()
-            .with("protocolVersion", &Revision::NEWEST_WITH_HANDSHAKE.name())
+            .with("protocolVersion", &revision.name())
             .with("capabilities", &self.client_capabilities())
             .with("clientInfo", &client_info());
         let answer = self.request("initialize", params, within).await?;

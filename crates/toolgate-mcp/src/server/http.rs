@@ -392,19 +392,19 @@ impl McpEndpoint {
         })
     }
 
-    /// Handles a DELETE: ends the session.
-    pub fn delete(&self, caller: &str, head: &RequestHead<'_>) -> HttpReply {
+    /// Handles a DELETE: ends the session. Returns its id as well, if it has ended.
+    pub fn delete(&self, caller: &str, head: &RequestHead<'_>) -> (HttpReply, Option<Box<str>>) {
         if head.text(&PROTOCOL_VERSION) == Some(Revision::NEWEST.name()) {
-            return HttpReply::empty(405);
+            return (HttpReply::empty(405), None);
         }
         match self.client_session(caller, head) {
             Ok(client_session) => {
                 let session = client_session.id.unwrap_or_default();
                 self.sessions.end(&session);
                 self.streams.end(&session);
-                HttpReply::empty(204)
+                (HttpReply::empty(204), Some(session))
             }
-            Err(status) => HttpReply::empty(if status == 404 { 404 } else { 405 }),
+            Err(status) => (HttpReply::empty(if status == 404 { 404 } else { 405 }), None),
         }
     }
 }

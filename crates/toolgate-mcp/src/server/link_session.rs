@@ -280,6 +280,11 @@ impl LinkSession {
         }
     }
 
+    /// Id of the session, once the client has completed the handshake.
+    pub fn id(&self) -> Option<&str> {
+        self.client_session.as_ref()?.id.as_deref()
+    }
+
     /// Ends the session of a client that disconnected.
     pub async fn end(self) {
         self.end_within(DRAIN_TIMEOUT).await;

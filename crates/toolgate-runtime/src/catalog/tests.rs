@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroU32;
 
 use serde_json::{Value, json};
-use toolgate_types::server::{RemoteTransport, StartupMode, ToolFilter, ToolMode, Transport, UpstreamTls};
+use toolgate_types::server::{
+    ConnectionPolicy, RemoteTransport, StartupMode, ToolFilter, ToolMode, Transport, UpstreamTls,
+};
 use toolgate_types::tool::{RiskLevel, SettingsMode};
 use toolgate_types::{ConfigString, HumanDuration};
 use toolgate_upstream::offer::{OfferedTool, ToolAnnotations};
@@ -44,6 +46,7 @@ fn server(name: &str, mode: ToolMode) -> ServerSpec {
         prompts: None,
         timeout: HumanDuration::from_secs(10),
         request_timeout: HumanDuration::from_secs(60),
+        connections: ConnectionPolicy::default(),
         config: None,
     }
 }

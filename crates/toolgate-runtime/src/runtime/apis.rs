@@ -77,6 +77,7 @@ pub(super) fn api_status(api: &HttpApi, catalog: &Catalog) -> ServerStatus {
         reason: found.problem,
         retry_in_ms: None,
         protocol_version: None,
+        connections: 0,
         tools: found.offer.map_or(0, |offer| offer.tools.len()),
         held_back: catalog.tools().filter(is_quarantined).count(),
         implementation: None,

@@ -66,6 +66,9 @@ pub struct ServerStatus {
     pub retry_in_ms: Option<u128>,
     /// Negotiated MCP revision.
     pub protocol_version: Option<&'static str>,
+    /// Number of open connections: one that the lists are read from, and those of callers. For a program, each is a
+    /// process.
+    pub connections: usize,
     /// Number of tools offered.
     pub tools: usize,
     /// Number of quarantined tools.
@@ -152,6 +155,7 @@ impl ManagedServer {
             reason,
             retry_in_ms: next_try.map(wait),
             protocol_version: peer.map(|peer| peer.revision.name()),
+            connections: self.server.open_connections(),
             tools: self.offer.load().as_ref().as_ref().map_or(0, |offer| offer.tools.len()),
             held_back: catalog.tools().filter(is_quarantined).count(),
             implementation: peer.map(|peer| format!("{} {}", peer.name, peer.version).trim().to_owned()),

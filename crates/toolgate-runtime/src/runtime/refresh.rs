@@ -79,10 +79,18 @@ impl Runtime {
         }
     }
 
-    /// Counts every state change of a server as a change of the runtime.
+    /// Counts every state change of a server, and of its number of connections, as a change of the runtime.
     async fn publish_state_changes(&self, managed: &ManagedServer) {
-        let mut states = managed.server.watch_state();
-        while states.changed().await.is_ok() {
+        let (mut states, mut connections) =
+            (managed.server.watch_state(), managed.server.watch_connections());
+        loop {
+            let changed = tokio::select! {
+                changed = states.changed() => changed,
+                changed = connections.changed() => changed,
+            };
+            if changed.is_err() {
+                return;
+            }
             self.catalog.mark_changed();
         }
     }
@@ -122,7 +130,7 @@ impl Runtime {
                     if kinds.tools {
                         managed.is_listed.send_replace(true);
                     }
-                    let _ = self.sources.list_changes.send(reported);
+                    let _ = self.sources.list_changes.send((None, reported));
                 }
                 Err(error) => tracing::warn!("a changed list could not be refreshed: {error}"),
             }

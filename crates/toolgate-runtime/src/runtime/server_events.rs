@@ -6,37 +6,36 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tokio::sync::broadcast;
-use toolgate_types::ServerName;
+use toolgate_types::{CallerId, ServerName};
 use toolgate_upstream::offer::OfferKinds;
-use toolgate_upstream::{Params, PeerInfo, RawJson, ServerState};
+use toolgate_upstream::{PeerInfo, Requester, ResourceUpdate, ServerState};
 
 use super::{ManagedServer, Runtime};
 
 impl Runtime {
-    /// Sets the log level of every server that logs. The level of each client is applied where messages are sent to it.
-    pub async fn set_log_level(&self, level: &str) {
-        let peers = self.peers();
-        let logging =
-            peers.iter().filter(|(_, peer)| peer.revision.has_handshake() && peer.has_capability("logging"));
-        let servers = logging.filter_map(|(name, _)| self.sources.server(name.as_str()));
-        let requests = servers.map(async |server| {
-            let ServerState::Ready(connection) = server.state() else { return };
-            let params = Params::none().with("level", &level);
-            let timeout = server.spec().request_timeout.get();
-            if let Err(error) = connection.session.request("logging/setLevel", params, timeout).await {
-                tracing::debug!("MCP server '{}' rejected the log level: {error}", server.spec().name);
-            }
-        });
-        join_all(requests).await;
+    /// Sets the log level of a caller on its connections to every server. The level of each client is applied where
+    /// messages are sent to it.
+    pub async fn set_log_level(&self, caller: &CallerId, session: Option<&str>, level: &str) {
+        let inputs = self.sources.load_full();
+        let requester = Requester { caller, session, client: None };
+        join_all(inputs.servers.iter().map(|managed| managed.server.set_log_level(requester, level))).await;
     }
 
-    /// Updates of subscribed resources. `None` stands for updates that were missed.
-    pub fn resource_updates(&self) -> broadcast::Receiver<(ServerName, Option<RawJson>)> {
+    /// Closes the connections to servers of a session that has ended.
+    pub fn end_session(&self, caller: &CallerId, session: &str) {
+        for managed in &self.sources.load().servers {
+            managed.server.end_session(caller, session);
+        }
+    }
+
+    /// Updates of subscribed resources.
+    pub fn resource_updates(&self) -> broadcast::Receiver<(ServerName, ResourceUpdate)> {
         self.sources.updates.subscribe()
     }
 
-    /// Lists that servers reported as changed, after they were refreshed, even if nothing new was found.
-    pub fn list_changes(&self) -> broadcast::Receiver<OfferKinds> {
+    /// Lists that servers reported as changed, after they were refreshed, even if nothing new was found, with the caller
+    /// that they concern, if not all.
+    pub fn list_changes(&self) -> broadcast::Receiver<(Option<CallerId>, OfferKinds)> {
         self.sources.list_changes.subscribe()
     }
 

@@ -11,11 +11,11 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{MutexGuard, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use toolgate_types::{ApiSpec, ServerName, ServerSpec};
+use toolgate_types::{ApiSpec, CallerId, ServerName, ServerSpec};
 use toolgate_upstream::offer::OfferKinds;
 use toolgate_upstream::openapi::{HttpApi, TextParser};
 use toolgate_upstream::scan::ScanLimits as WireLimits;
-use toolgate_upstream::{ClientFeatures, LoginOptions, RawJson, Server, ServerState};
+use toolgate_upstream::{ClientFeatures, LoginOptions, ResourceUpdate, Server, ServerState};
 
 use super::inputs::Inputs;
 use super::managed_server::ManagedServer;
@@ -44,10 +44,11 @@ pub(crate) struct ToolSources {
     read_document: TextParser,
     /// APIs whose document took too long at startup.
     pub(super) late_apis: parking_lot::Mutex<Vec<Arc<HttpApi>>>,
-    /// Updates of subscribed resources. `None` if updates were missed.
-    pub(super) updates: broadcast::Sender<(ServerName, Option<RawJson>)>,
-    /// Lists that servers reported as changed, sent after they were refreshed.
-    pub(super) list_changes: broadcast::Sender<OfferKinds>,
+    /// Updates of subscribed resources.
+    pub(super) updates: broadcast::Sender<(ServerName, ResourceUpdate)>,
+    /// Lists that servers reported as changed, sent after they were refreshed, with the caller that they concern, if not
+    /// all.
+    pub(super) list_changes: broadcast::Sender<(Option<CallerId>, OfferKinds)>,
 }
 
 impl ToolSources {
@@ -146,13 +147,13 @@ impl ToolSources {
             // On lag, subscribers learn that they missed updates. Both channels close with the server.
             tokio::select! {
                 update = updates.recv() => match update {
-                    Ok(params) => drop(self.updates.send((server.clone(), Some(params)))),
-                    Err(RecvError::Lagged(_)) => drop(self.updates.send((server.clone(), None))),
+                    Ok(update) => drop(self.updates.send((server.clone(), update))),
+                    Err(RecvError::Lagged(_)) => drop(self.updates.send((server.clone(), (None, None)))),
                     Err(RecvError::Closed) => return std::future::pending().await,
                 },
                 changed = list_changes.recv() => match changed {
                     Ok(kinds) => drop(self.list_changes.send(kinds)),
-                    Err(RecvError::Lagged(_)) => drop(self.list_changes.send(OfferKinds::ALL)),
+                    Err(RecvError::Lagged(_)) => drop(self.list_changes.send((None, OfferKinds::ALL))),
                     Err(RecvError::Closed) => return std::future::pending().await,
                 },
             }

@@ -172,6 +172,7 @@ fn unavailable_call_error(unavailable: &ServerUnavailable) -> CallError {
         OutageKind::Unreachable => (ErrorCode::ServiceUnavailable, Some(Duration::from_secs(1))),
         OutageKind::Unauthorized => (ErrorCode::Unauthorized, None),
         OutageKind::RateLimited(wait) => (ErrorCode::RateLimited, wait),
+        OutageKind::Busy => (ErrorCode::Overloaded, Some(Duration::from_secs(1))),
     };
     let mut error = CallError::new(code, Stage::Invoke, unavailable.to_string());
     error.hint = unavailable.hint.as_deref().map(str::to_owned);

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use tokio::sync::broadcast::{self, error::RecvError};
 use toolgate_mcp::RawJson;
 use toolgate_mcp::server::ServiceChange;
+use toolgate_runtime::ResourceUpdate;
 use toolgate_types::ServerName;
 
 use super::lists::Pages;
@@ -49,10 +50,12 @@ pub(super) fn stream(service: McpService, mcp_caller: McpCaller) -> BoxStream<'s
     let (runtime, caller) = (Arc::clone(&service.runtime), Arc::clone(&mcp_caller.caller));
     let updates = updates(service.runtime.resource_updates()).filter_map(move |update| {
         let change = match update {
-            ResourceUpdate::Updated(server, params) => resource_change(params)
+            // The update came on a connection of another caller.
+            (_, (Some(owner), _)) if owner != caller.id => None,
+            (Some(server), (_, Some(params))) => resource_change(params)
                 .filter(|(uri, _)| runtime.may_see_resource(&caller, server.as_str(), uri))
                 .map(|(uri, params)| ServiceChange::Resource(uri, params)),
-            ResourceUpdate::Missed => Some(ServiceChange::Missed),
+            _ => Some(ServiceChange::Missed),
         };
         std::future::ready(change)
     });
@@ -64,7 +67,10 @@ pub(super) fn stream(service: McpService, mcp_caller: McpCaller) -> BoxStream<'s
             let announced = tokio::select! {
                 changed = changes.changed() => changed.ok().map(|()| None)?,
                 notice = notices.recv() => match notice {
-                    Ok(kinds) => Some(kinds),
+                    Ok((owner, kinds)) if owner.as_ref().is_none_or(|owner| *owner == mcp_caller.caller.id) => {
+                        Some(kinds)
+                    }
+                    Ok(_) => None,
                     Err(RecvError::Lagged(_)) => Some(toolgate_runtime::OfferKinds::ALL),
                     Err(RecvError::Closed) => return None,
                 },
@@ -90,21 +96,14 @@ pub(super) fn stream(service: McpService, mcp_caller: McpCaller) -> BoxStream<'s
     Box::pin(stream::select(updates, lists.flatten()))
 }
 
-/// An update of a resource, or the sign that some were missed.
-#[derive(Debug, PartialEq)]
-enum ResourceUpdate {
-    Updated(ServerName, RawJson),
-    Missed,
-}
-
-/// Resource updates of all servers. A slow client misses some, and gets [`ResourceUpdate::Missed`] instead.
+/// Resource updates of all servers. A slow client misses some, and gets an update without server and parameters instead.
 fn updates(
-    receiver: broadcast::Receiver<(ServerName, Option<RawJson>)>,
-) -> impl Stream<Item = ResourceUpdate> {
+    receiver: broadcast::Receiver<(ServerName, ResourceUpdate)>,
+) -> impl Stream<Item = (Option<ServerName>, ResourceUpdate)> {
     stream::unfold(receiver, |mut receiver| async move {
         match receiver.recv().await {
-            Ok((server, Some(params))) => Some((ResourceUpdate::Updated(server, params), receiver)),
-            Ok((_, None)) | Err(RecvError::Lagged(_)) => Some((ResourceUpdate::Missed, receiver)),
+            Ok((server, update)) => Some(((Some(server), update), receiver)),
+            Err(RecvError::Lagged(_)) => Some(((None, (None, None)), receiver)),
             Err(RecvError::Closed) => None,
         }
     })
@@ -126,11 +125,11 @@ async fn lagging_subscriber_gets_missed_then_new_updates() {
     let params = |number: u32| RawJson::from_value(&serde_json::json!({ "uri": format!("a:{number}") }));
     let received = Box::pin(updates(sender.subscribe()));
     for number in 0..10 {
-        sender.send((server.clone(), Some(params(number)))).unwrap();
+        sender.send((server.clone(), (None, Some(params(number))))).unwrap();
     }
-    sender.send((server.clone(), None)).unwrap();
+    sender.send((server.clone(), (None, None))).unwrap();
     drop(sender);
     let received: Vec<_> = received.collect().await;
-    let of = |number| ResourceUpdate::Updated(server.clone(), params(number));
-    assert_eq!(received, [ResourceUpdate::Missed, of(7), of(8), of(9), ResourceUpdate::Missed]);
+    let of = |number| (Some(server.clone()), (None, Some(params(number))));
+    assert_eq!(received, [(None, (None, None)), of(7), of(8), of(9), (Some(server.clone()), (None, None))]);
 }

@@ -145,10 +145,11 @@ impl McpService {
         rpc_result(outcome, request.client.revision())
     }
 
-    /// Sets the log level on every server that logs.
-    pub(super) async fn set_level(&self, request: &ClientRequest) -> RpcResult {
+    /// Sets the log level of the client on every server that logs.
+    pub(super) async fn set_level(&self, mcp_caller: &McpCaller, request: &ClientRequest) -> RpcResult {
         let level: String = request.member("level")?;
-        self.runtime.set_log_level(&level).await;
+        let (caller, session) = (&mcp_caller.caller.id, request.session.as_deref());
+        self.runtime.set_log_level(caller, session, &level).await;
         Ok(RawJson::from_value(&serde_json::json!({})))
     }
 }

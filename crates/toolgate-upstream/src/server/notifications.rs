@@ -9,9 +9,11 @@ use tokio::sync::{broadcast, watch};
 use toolgate_mcp::{Handler, RawJson, RpcError};
 use toolgate_redact::mask;
 use toolgate_redact::sanitize::sanitize;
+use toolgate_types::CallerId;
 use tracing::Level;
 
 use super::{ClientFeatures, LogLimit, mark_stale};
+use crate::connect::OwnerCell;
 use crate::offer::OfferKinds;
 
 /// Handles notifications and requests of a server.
@@ -20,20 +22,37 @@ pub(super) struct NotificationHandler {
     pub(super) server: String,
     pub(super) features: ClientFeatures,
     pub(super) stale: Arc<watch::Sender<OfferKinds>>,
-    /// True for an extra connection: the catalog is not built from its lists, so changes are only forwarded.
-    pub(super) is_extra: bool,
-    pub(super) list_changes: broadcast::Sender<OfferKinds>,
-    pub(super) resource_updates: broadcast::Sender<RawJson>,
+    /// True for a connection of the pool: the catalog is not built from its lists, so changes are only forwarded.
+    pub(super) is_pooled: bool,
+    pub(super) list_changes: broadcast::Sender<(Option<CallerId>, OfferKinds)>,
+    pub(super) resource_updates: broadcast::Sender<ResourceUpdate>,
+    /// The owner of the connection. Changes concern only this caller.
+    pub(super) owner: Arc<OwnerCell>,
     /// True once the server has sent a request of its own.
     pub(super) server_asks: Arc<AtomicBool>,
     pub(super) log_limit: Arc<LogLimit>,
 }
 
+/// An update of a subscribed resource: the caller that it concerns, if not all, and the parameters of the server's
+/// notification. Without parameters, updates may have been missed.
+pub type ResourceUpdate = (Option<CallerId>, Option<RawJson>);
+
+impl NotificationHandler {
+    fn owning_caller(&self) -> Option<CallerId> {
+        self.owner.get().map(|owner| owner.caller.clone())
+    }
+
+    /// Tells the owner that updates of its resources may have been missed.
+    pub(super) fn report_missed_updates(&self) {
+        let _ = self.resource_updates.send((self.owning_caller(), None));
+    }
+}
+
 impl Handler for NotificationHandler {
     fn notification(&self, method: &str, params: Option<&RawJson>) {
         let changed = |kinds| {
-            if self.is_extra {
-                let _ = self.list_changes.send(kinds);
+            if self.is_pooled {
+                let _ = self.list_changes.send((self.owning_caller(), kinds));
             } else {
                 mark_stale(&self.stale, kinds);
             }
@@ -50,9 +69,10 @@ impl Handler for NotificationHandler {
                 changed(OfferKinds { resources: true, ..OfferKinds::default() })
             }
             "notifications/resources/updated" => {
-                let _ = params.map(|params| self.resource_updates.send(params.clone()));
+                let _ = params
+                    .map(|params| self.resource_updates.send((self.owning_caller(), Some(params.clone()))));
             }
-            "notifications/subscriptions/acknowledged" if !self.is_extra => changed(OfferKinds::ALL),
+            "notifications/subscriptions/acknowledged" if !self.is_pooled => changed(OfferKinds::ALL),
             _ => tracing::trace!(server = %self.server, method, "notification"),
         }
     }

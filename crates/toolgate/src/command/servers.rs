@@ -69,6 +69,7 @@ fn status_text(server: &ServerStatus) -> String {
         reason,
         retry_in_ms,
         protocol_version,
+        connections,
         tools,
         held_back,
         implementation,
@@ -80,6 +81,10 @@ fn status_text(server: &ServerStatus) -> String {
         text.push_str(&format!("{version}  {tools} tools"));
         if *held_back > 0 {
             text.push_str(&format!(" ({held_back} quarantined)"));
+        }
+        // With the first caller it is the one that the lists are read from.
+        if *connections > 1 {
+            text.push_str(&format!("  {connections} connections"));
         }
     }
     if let Some(implementation) = implementation {

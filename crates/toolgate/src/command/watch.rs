@@ -64,7 +64,7 @@ async fn print_rejections(registry: Registry, output: &Output) -> anyhow::Result
 }
 
 fn print_servers(
-    before: &mut BTreeMap<String, (&'static str, Option<String>)>,
+    before: &mut BTreeMap<String, (&'static str, Option<String>, usize)>,
     now: Vec<ServerStatus>,
     output: &Output,
 ) -> anyhow::Result<()> {
@@ -84,12 +84,12 @@ fn print_servers(
         }
     }
     for status in now {
-        let state = (status.state, status.reason.clone());
+        let state = (status.state, status.reason.clone(), status.connections);
         if before.insert(status.name.clone(), state.clone()) == Some(state) {
             continue;
         }
         if output.json {
-            output.json_line(&json!({ "event": "server", "name": status.name, "state": status.state, "reason": status.reason, "tools": status.tools }))?;
+            output.json_line(&json!({ "event": "server", "name": status.name, "state": status.state, "reason": status.reason, "tools": status.tools, "connections": status.connections }))?;
         } else {
             output.result(&app::status_line(&status));
         }

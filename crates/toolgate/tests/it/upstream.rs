@@ -3,6 +3,7 @@
 mod addresses;
 mod http_faults;
 mod http_outages;
+mod isolation;
 mod logins;
 mod outage;
 mod packages;

@@ -281,7 +281,7 @@ async fn check(
 
 #[tokio::test(start_paused = true)]
 async fn negotiates_with_every_kind_of_server() {
-    use ProtocolMode::{Auto, Legacy, Modern};
+    use ProtocolMode::{Auto, Fixed, Legacy};
     let modern = |message: &Value| match message["method"].as_str() {
         Some("server/discover") => discovered(message),
         Some("initialize") => refuse(message, -32022),
@@ -303,7 +303,11 @@ async fn negotiates_with_every_kind_of_server() {
         _ => initialized(message),
     };
     check(Auto, modern, "2026-07-28 | server/discover").await;
-    check(Modern, modern, "2026-07-28 | server/discover").await;
+    check(Fixed(Revision::V2026_07_28), modern, "2026-07-28 | server/discover").await;
+    check(Legacy, modern, "no | initialize").await;
+    let fixed = "2025-11-25 | initialize notifications/initialized";
+    check(Fixed(Revision::V2025_11_25), legacy(-32601), fixed).await;
+    check(Fixed(Revision::V2025_06_18), legacy(-32601), "no common revision | initialize").await;
     check(Legacy, legacy(-32601), "2025-11-25 | initialize notifications/initialized").await;
     let both = "2025-11-25 | server/discover initialize notifications/initialized";
     check(Auto, legacy(-32601), both).await;
