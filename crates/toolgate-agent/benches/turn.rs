@@ -80,6 +80,7 @@ async fn run_once(runtime: &Arc<Runtime>, folder: &std::path::Path) -> Duration 
         skills: SkillSet::default(),
         runs: RunStore::new(folder, Redactor::new(Vec::new(), Vec::new())),
         responder: Arc::new(NoResponder),
+        person: None,
         record: None,
     };
     let mut run = agent.begin(Caller::owner()).expect("it is written down");

@@ -18,5 +18,5 @@ pub mod toolbox;
 pub use event::{EndReason, RunEvent, RunOutcome, RunUsage};
 pub use journal::{RunError, RunStore};
 pub use recording::Recording;
-pub use run::{Agent, Executor, Run};
+pub use run::{Agent, Executor, Run, RunPerson};
 pub use skills::SkillSet;

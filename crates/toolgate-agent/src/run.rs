@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
-use toolgate_runtime::{Responder, Runtime, SessionId, TraceContext};
-use toolgate_types::Caller;
+use toolgate_runtime::questions::QuestionQueue;
+use toolgate_runtime::{CallApprover, CallOrigin, Responder, Runtime, SessionId, TraceContext};
 use toolgate_types::agent::AgentConfig;
+use toolgate_types::{Caller, HumanDuration};
 
 use crate::event::{EndReason, RunEvent, RunOutcome, RunUsage};
 use crate::journal::{Journal, JournalEntry, RunError, RunStore, parts_text};
@@ -53,8 +54,31 @@ pub struct Agent {
     pub runs: RunStore,
     /// Asks a person the questions of servers.
     pub responder: Arc<dyn Responder>,
+    /// The person at the terminal of the run. Approves its calls and answers its questions, in place of the
+    /// responder of the runtime and of the tool in the catalog.
+    pub person: Option<RunPerson>,
     /// File to record the run to, for a later replay.
     pub record: Option<PathBuf>,
+}
+
+/// The person at the terminal of a run.
+#[derive(Clone)]
+pub struct RunPerson {
+    pub(crate) approver: CallApprover,
+    pub(crate) questions: Arc<QuestionQueue>,
+}
+
+impl RunPerson {
+    /// `timeout` is the time to answer a question.
+    pub fn new(responder: Arc<dyn Responder>, timeout: HumanDuration) -> Self {
+        let questions = QuestionQueue::new(timeout, false, vec![Arc::clone(&responder)]);
+        Self { approver: CallApprover(responder), questions }
+    }
+
+    /// The responder for questions of servers.
+    pub fn responder(&self) -> Arc<dyn Responder> {
+        Arc::clone(&self.questions) as Arc<dyn Responder>
+    }
 }
 
 /// Receives the events of a run.
@@ -138,7 +162,8 @@ impl Agent {
     }
 
     fn toolbox<'a>(&'a self, runtime: &'a Runtime, caller: &'a Caller) -> Toolbox<'a> {
-        Toolbox { runtime, caller, allowed: &self.config.tools, skills: &self.skills }
+        let questions = self.person.as_ref().map(|person| &person.questions);
+        Toolbox { runtime, caller, allowed: &self.config.tools, skills: &self.skills, questions }
     }
 }
 
@@ -422,7 +447,14 @@ impl<'a> Run<'a> {
             allowed: self.agent.config.tools.clone(),
             skills: self.agent.skills.clone(),
             session: self.session(),
+            person: self.agent.person.clone(),
         }
+    }
+
+    /// Origin of the operations of this run.
+    fn origin(&self) -> CallOrigin {
+        let approver = self.agent.person.as_ref().map(|person| person.approver.clone());
+        CallOrigin { session: Some(self.session()), approver, ..CallOrigin::default() }
     }
 
     fn is_tainted(&self) -> bool {

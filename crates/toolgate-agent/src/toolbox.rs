@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use toolgate_json::RawJson;
-use toolgate_runtime::questions::REQUEST_HUMAN_INPUT;
+use toolgate_runtime::questions::{QuestionQueue, REQUEST_HUMAN_INPUT, input_tool};
 use toolgate_runtime::results::READ_RESULT;
 use toolgate_runtime::{
     BuiltinCall, BuiltinResult, BuiltinTool, CallOrigin, CallOutcome, CatalogTool, Operation,
@@ -20,6 +20,7 @@ use toolgate_types::{Caller, wildcard};
 
 use crate::content;
 use crate::model::{Part, ToolSpec};
+use crate::run::RunPerson;
 use crate::skills::SkillSet;
 
 /// Agent tool that finds other tools.
@@ -45,6 +46,8 @@ pub(crate) struct Toolbox<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) allowed: &'a [String],
     pub(crate) skills: &'a SkillSet,
+    /// Questions to the person at the terminal of the run.
+    pub(crate) questions: Option<&'a Arc<QuestionQueue>>,
 }
 
 /// Result of an agent tool.
@@ -66,12 +69,14 @@ pub(crate) struct AgentToolContext {
     pub(crate) skills: SkillSet,
     /// The run, as the session of the operation.
     pub(crate) session: SessionId,
+    pub(crate) person: Option<RunPerson>,
 }
 
 impl AgentToolContext {
     /// Runs an agent tool through the pipeline.
     pub(crate) async fn run(self, name: &str, arguments: &Json) -> AgentToolResult {
-        let origin = CallOrigin { session: Some(self.session.clone()), ..CallOrigin::default() };
+        let approver = self.person.as_ref().map(|person| person.approver.clone());
+        let origin = CallOrigin { session: Some(self.session.clone()), approver, ..CallOrigin::default() };
         if name == READ_RESOURCE {
             let Some(uri) = arguments["uri"].as_str() else {
                 let text = "error invalid_arguments: `uri` must be a string".to_owned();
@@ -95,6 +100,12 @@ impl AgentToolContext {
 
     /// The tool as the pipeline runs it.
     fn into_tool(self, name: &str, found: Arc<Mutex<Vec<String>>>) -> CatalogTool {
+        let permission = RUN_PERMISSION.parse().expect("a valid permission");
+        if name == REQUEST_HUMAN_INPUT
+            && let Some(person) = &self.person
+        {
+            return CatalogTool::for_front_end(input_tool(&person.questions), permission);
+        }
         let toolbox = self.toolbox();
         let spec = toolbox.agent_tools().into_iter().find(|spec| spec.name == name);
         let spec = spec.unwrap_or_else(|| search_tools(0));
@@ -110,12 +121,13 @@ impl AgentToolContext {
         };
         let name = name.parse().expect("names of agent tools are valid");
         let builtin = BuiltinTool::query(name, spec.description, spec.schema, run);
-        CatalogTool::for_front_end(builtin, RUN_PERMISSION.parse().expect("a valid permission"))
+        CatalogTool::for_front_end(builtin, permission)
     }
 
     fn toolbox(&self) -> Toolbox<'_> {
-        let Self { runtime, caller, allowed, skills, .. } = self;
-        Toolbox { runtime, caller, allowed, skills }
+        let Self { runtime, caller, allowed, skills, person, .. } = self;
+        let questions = person.as_ref().map(|person| &person.questions);
+        Toolbox { runtime, caller, allowed, skills, questions }
     }
 }
 
@@ -146,6 +158,11 @@ impl Toolbox<'_> {
     /// Returns true if the `tools` list of the agent allows this tool. An empty list allows all.
     pub(crate) fn allows(&self, name: &str) -> bool {
         self.allowed.is_empty() || self.allowed.iter().any(|pattern| wildcard::matches(pattern, name))
+    }
+
+    /// Returns true if the agent runs this tool itself, in place of one in the catalog.
+    pub(crate) fn runs_itself(&self, name: &str) -> bool {
+        is_agent_tool(name) || self.questions.is_some() && name == REQUEST_HUMAN_INPUT
     }
 
     fn visible_tools(&self) -> Vec<Arc<CatalogTool>> {
@@ -181,6 +198,14 @@ impl Toolbox<'_> {
             };
             shown.extend(visible.iter().filter(wanted).map(|tool| tool_spec(tool)));
             shown.push(search_tools(visible.len()));
+        }
+        if let Some(questions) = self.questions
+            && self.allows(REQUEST_HUMAN_INPUT)
+            && !shown.iter().any(|tool| tool.name == REQUEST_HUMAN_INPUT)
+        {
+            let tool = input_tool(questions);
+            let name = REQUEST_HUMAN_INPUT.to_owned();
+            shown.push(ToolSpec { name, description: tool.description, schema: tool.input_schema });
         }
         if self.has_resources() {
             shown.extend(resource_tools());

@@ -26,7 +26,7 @@ use toolgate_types::{ByteSize, Caller, HumanDuration};
 use crate::event::{AppEvent, EventHandler};
 
 /// Time a person has to answer, if the project does not configure it.
-const QUESTION_TIMEOUT: HumanDuration = HumanDuration::from_secs(600);
+pub(crate) const QUESTION_TIMEOUT: HumanDuration = HumanDuration::from_secs(600);
 
 /// Opens the run store of a project.
 pub fn run_store(config: &Config) -> RunStore {
@@ -43,6 +43,7 @@ pub fn replay_agent(recording: &Arc<Recording>) -> Agent {
         skills: SkillSet::default(),
         runs: RunStore::new(Path::new("."), Redactor::new(Vec::new(), Vec::new())),
         responder: Arc::new(NoResponder),
+        person: None,
         record: None,
     }
 }
@@ -72,6 +73,7 @@ pub async fn run_until_stopped(
 }
 
 /// The parts of an agent that come from the configuration.
+#[derive(Clone)]
 pub(crate) struct AgentParts {
     config: AgentConfig,
     name: Option<String>,
@@ -111,7 +113,8 @@ impl AgentParts {
     /// Puts the parts together.
     pub(crate) fn into_agent(self, executor: Executor, model: Arc<dyn Model>, skills: SkillSet) -> Agent {
         let Self { config, name, runs } = self;
-        Agent { executor, model, config, name, skills, runs, responder: Arc::new(NoResponder), record: None }
+        let responder = Arc::new(NoResponder);
+        Agent { executor, model, config, name, skills, runs, responder, person: None, record: None }
     }
 }
 

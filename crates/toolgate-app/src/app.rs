@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 use toolgate_agent::model::ModelError;
 use toolgate_agent::server_requests::client_capabilities;
-use toolgate_agent::{Agent, Executor};
+use toolgate_agent::{Agent, Executor, RunPerson};
 use toolgate_audit::redact::Redactor;
 use toolgate_audit::spans::{ExporterError, SpanExporter};
 use toolgate_audit::{ProjectLog, ToolHistory};
@@ -29,7 +29,7 @@ use toolgate_store::registry::OpenError;
 use toolgate_types::server::Transport;
 use toolgate_types::{Caller, CallerId, Profile, ServerName, ServerSpec};
 
-use crate::agent::{self, AgentParts};
+use crate::agent::{self, AgentParts, QUESTION_TIMEOUT};
 use crate::callers;
 use crate::event::{AppEvent, EventHandler};
 use crate::log::{LogError, LogMode, LogSetup};
@@ -191,6 +191,7 @@ impl<'a> AppBuilder<'a> {
         let spans = config.telemetry.clone().map(SpanExporter::start).transpose();
         let spans = spans.map_err(AppError::Telemetry)?;
         let downloading = downloading_servers(&config);
+        let agent_parts = AgentParts::new(&config);
         let runtime = Runtime::new(RuntimeSetup {
             token_folder,
             responder,
@@ -202,7 +203,8 @@ impl<'a> AppBuilder<'a> {
         });
         let project_log = log_setup.project_log();
         let checked = Mutex::new(Some(checked));
-        Ok(App { runtime: Arc::new(runtime), files, checked, project_log, questions, downloading, events })
+        let runtime = Arc::new(runtime);
+        Ok(App { runtime, files, checked, project_log, questions, agent_parts, downloading, events })
     }
 }
 
@@ -263,6 +265,8 @@ pub struct App {
     checked: Mutex<Option<CheckedProject>>,
     pub(crate) project_log: ProjectLog,
     pub(crate) questions: Option<Arc<QuestionQueue>>,
+    /// Builds an agent for a command that runs in this app.
+    agent_parts: AgentParts,
     /// Servers whose first start may download a package.
     downloading: Vec<String>,
     pub(crate) events: EventHandler,
@@ -284,6 +288,28 @@ impl App {
 
     pub fn runtime(&self) -> &Arc<Runtime> {
         &self.runtime
+    }
+
+    pub fn files(&self) -> &ProjectFiles {
+        &self.files
+    }
+
+    /// Builds an agent for a run that a person starts and follows. The person approves calls and answers questions.
+    ///
+    /// # Errors
+    /// If the model cannot be used.
+    pub fn build_run_agent(
+        &self,
+        person: Arc<dyn Responder>,
+        record: Option<PathBuf>,
+    ) -> Result<Agent, AppError> {
+        let parts = self.agent_parts.clone();
+        let skills = parts.read_skills(&self.events);
+        let model = parts.build_model()?;
+        let timeout = self.questions.as_ref().map_or(QUESTION_TIMEOUT, |queue| queue.timeout());
+        let person = RunPerson::new(person, timeout);
+        let agent = parts.into_agent(Executor::Runtime(Arc::clone(&self.runtime)), model, skills);
+        Ok(Agent { responder: person.responder(), person: Some(person), record, ..agent })
     }
 
     /// Returns the responder for questions of servers in a run: the queue, so that people can answer over HTTP, too.
@@ -373,12 +399,12 @@ impl App {
         if failure.is_invalid_config() { Err(failure) } else { Ok(failure.0) }
     }
 
-    /// Explains slow starts of servers that may be downloading a package.
+    /// Names the servers that are slow to start, and those that may be downloading a package.
     fn report_slow_starts(&self) {
-        for status in self.runtime.servers() {
-            if status.state == "connecting" && self.downloading.contains(&status.name) {
-                (self.events)(AppEvent::SlowStart(&status.name));
-            }
+        for status in self.runtime.servers().iter().filter(|status| status.state == "connecting") {
+            let name = &status.name;
+            let is_downloading = self.downloading.contains(name);
+            (self.events)(if is_downloading { AppEvent::SlowStart(name) } else { AppEvent::Waiting(name) });
         }
     }
 

@@ -28,6 +28,8 @@ pub enum AppEvent<'a> {
     Server(&'a ServerStatus),
     /// A server that may be downloading its package is not ready yet.
     SlowStart(&'a str),
+    /// A server has not answered yet.
+    Waiting(&'a str),
     /// Changed files contain secrets that must be masked from now on.
     NewSecrets(&'a [Secret]),
     /// A folder is not a valid skill.
@@ -85,6 +87,7 @@ impl fmt::Display for AppEvent<'_> {
             Self::SlowStart(name) => {
                 write!(f, "{name} is still starting; the first start of a package downloads it")
             }
+            Self::Waiting(name) => write!(f, "waiting for {name}"),
             Self::NewSecrets(secrets) => write!(f, "{} secrets are masked", secrets.len()),
             Self::SkillIgnored(error) => write!(f, "skill ignored: {}", one_line(error)),
             Self::NoAgent(error) => write!(f, "no agent at /v1/runs: {}", one_line(error)),

@@ -8,8 +8,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use toolgate_agent::{Agent, Executor};
 use toolgate_mcp::scan::ScanLimits;
@@ -31,7 +33,7 @@ use crate::callers::GatewayCallers;
 use crate::check::missing_sandbox_layer;
 use crate::event::AppEvent;
 use crate::registry::OpenRegistry;
-use crate::socket::CommandSocket;
+use crate::socket::{self, CommandSocket, SocketListeners};
 
 /// Longest wait for running calls at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,6 +42,10 @@ const DISCOVERY_GRACE: DiscoveryGrace =
     DiscoveryGrace { usual: Duration::from_secs(2), downloads: Duration::from_secs(2) };
 /// Longest wait for servers to stop when the gateway is forced to.
 const FORCED_STOP_TIMEOUT: Duration = Duration::from_millis(500);
+/// Commands that run in the gateway at the same time. Others wait for their turn.
+const MAX_COMMANDS: usize = 64;
+/// Delay after a connection that could not be accepted.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Nesting depth of a message on a pipe.
 const MAX_DEPTH: usize = 64;
 
@@ -69,11 +75,16 @@ pub struct ServeControl<O, R, S> {
     pub reload: R,
     /// Waits for the next request to stop: the first one drains, the second one stops at once.
     pub stop: S,
+    /// Runs commands of the project in the gateway. Without it, each command starts its own servers.
+    pub commands: Option<CommandHandler>,
 }
+
+/// Runs the command at the other end of a connection of the same user. Its future is dropped when the gateway stops.
+pub type CommandHandler = Arc<dyn Fn(Arc<App>, UnixStream) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A gateway with its app, before it is open.
 struct GatewayAssembly {
-    app: App,
+    app: Arc<App>,
     gateway: Arc<Gateway>,
     registry: Option<OpenRegistry>,
 }
@@ -100,7 +111,7 @@ impl GatewayAssembly {
                 return Err(error);
             }
         };
-        Ok(Self { app, gateway, registry })
+        Ok(Self { app: Arc::new(app), gateway, registry })
     }
 }
 
@@ -235,8 +246,8 @@ impl GatewayApp {
         });
         let ended = match url {
             Ok(url) => {
-                let ServeControl { on_open, reload, stop } = control;
-                let control = ServeControl { on_open: || on_open(&url), reload, stop };
+                let ServeControl { on_open, reload, stop, commands } = control;
+                let control = ServeControl { on_open: || on_open(&url), reload, stop, commands };
                 serve_until_stopped(&app, &gateway, registry, listener, control).await
             }
             Err(error) => Err(error.into()),
@@ -250,13 +261,13 @@ impl GatewayApp {
 }
 
 async fn serve_until_stopped(
-    app: &App,
+    app: &Arc<App>,
     gateway: &Arc<Gateway>,
     registry: Option<OpenRegistry>,
     listener: TcpListener,
     control: ServeControl<impl FnOnce() -> io::Result<()>, impl AsyncFnMut(), impl AsyncFnMut()>,
 ) -> Result<ServeEnd, ServeError> {
-    let ServeControl { on_open, reload, mut stop } = control;
+    let ServeControl { on_open, reload, mut stop, commands } = control;
     let handle = registry.as_ref().map(|registry| registry.registry().clone());
     let once_open = async {
         tokio::select! {
@@ -282,14 +293,19 @@ async fn serve_until_stopped(
         }
     };
     let mut socket = open_socket(app);
-    let commands = socket.as_mut().and_then(CommandSocket::take_listener);
+    let listeners = socket.as_mut().and_then(CommandSocket::take_listeners);
     let serving = async {
-        let serve_commands = async {
-            if let Some(listener) = commands {
-                gateway.serve_socket(listener).await;
+        let serve_local = async {
+            if let Some(SocketListeners { requests, commands: listener }) = listeners {
+                // Commands count as calls, and `stopping` waits for calls.
+                let running = serve_commands(app, gateway, listener, commands);
+                tokio::select! {
+                    () = gateway.serve_socket(requests) => {}
+                    never = running => match never {},
+                }
             }
         };
-        tokio::join!(gateway.serve(listener), serve_commands);
+        tokio::join!(gateway.serve(listener), serve_local);
         // Drained: `stopping` returns the end.
         std::future::pending::<Infallible>().await
     };
@@ -300,7 +316,39 @@ async fn serve_until_stopped(
     }
 }
 
-/// Opens the socket for commands. Without it, commands change the files, and the gateway sees the edits.
+/// Runs commands of the project that connect to the socket.
+async fn serve_commands(
+    app: &Arc<App>,
+    gateway: &Arc<Gateway>,
+    listener: UnixListener,
+    handler: Option<CommandHandler>,
+) -> Infallible {
+    let Some(handler) = handler else { return std::future::pending().await };
+    // Dropped with this future. That cancels the commands.
+    let mut running = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept(), if running.len() < MAX_COMMANDS => match accepted {
+                Ok((stream, _)) if socket::is_own_process(&stream) => {
+                    let (app, gateway, handler) = (Arc::clone(app), Arc::clone(gateway), Arc::clone(&handler));
+                    running.spawn(async move {
+                        if let Some(_permit) = gateway.begin_command().await {
+                            handler(app, stream).await;
+                        }
+                    });
+                }
+                Ok(_) => tracing::warn!("refused a command of another user"),
+                Err(error) => {
+                    tracing::warn!("cannot accept a command: {error}");
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                }
+            },
+            Some(_) = running.join_next() => {}
+        }
+    }
+}
+
+/// Opens the sockets for commands. Without it, commands change the files, and the gateway sees the edits.
 fn open_socket(app: &App) -> Option<CommandSocket> {
     match CommandSocket::listen(&app.files.state_folder()) {
         Ok(Some(socket)) => Some(socket),

@@ -66,7 +66,7 @@ pub use crate::app::{App, AppBuilder, AppError, StartFailure, UnknownName, serve
 pub use crate::callers::{CallerChangeError, CallerEntry, NewCaller, ProjectCallers};
 pub use crate::check::project_warnings;
 pub use crate::event::AppEvent;
-pub use crate::gateway::{GatewayApp, PipeApp, ServeControl, ServeEnd, ServeError};
+pub use crate::gateway::{CommandHandler, GatewayApp, PipeApp, ServeControl, ServeEnd, ServeError};
 pub use crate::log::{LogError, LogMode};
 pub use crate::login::{LoginError, server_tokens, token_folder};
 pub use crate::project::{InvalidProject, Project, ProjectFiles, StateFolder};

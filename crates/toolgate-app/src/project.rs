@@ -98,6 +98,15 @@ impl Project {
 }
 
 impl ProjectFiles {
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns the project file, if it was named.
+    pub fn named_file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
     /// Returns the folder for the state of the project.
     pub fn state_folder(&self) -> StateFolder {
         StateFolder::of(&self.folder)

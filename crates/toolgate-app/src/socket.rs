@@ -1,8 +1,9 @@
-//! The Unix socket of a running gateway, used by other commands of the project.
+//! The Unix sockets of a running gateway, used by other commands of the project.
 //!
-//! The socket is `.toolgate/socket`, accessible to its owner only. A process that can open it can also write the
-//! project files, so no key is required. The gateway holds a lock while it listens. Invariant: a change that may have
-//! been sent is not applied in another way as well.
+//! `.toolgate/socket` speaks HTTP, for changes and questions; at `.toolgate/commands` the gateway runs whole commands.
+//! Both are accessible to their owner only. A process that can open them can also write the project files, so no key is
+//! required. The gateway holds a lock while it listens. Invariant: a change that may have been sent is not applied in
+//! another way as well.
 
 use std::error::Error as StdError;
 use std::fs::TryLockError;
@@ -27,6 +28,7 @@ use crate::registry::RejectedChange;
 
 /// Names in the state folder.
 const SOCKET: &str = "socket";
+const COMMANDS: &str = "commands";
 const SERVE_LOCK: &str = "serve.lock";
 /// Timeout of a response. Covers a slow disk, and a server that has to connect first.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,11 +67,19 @@ impl SocketError {
     }
 }
 
-/// A listening socket, removed when dropped.
+/// The listening sockets, removed when dropped.
 pub(crate) struct CommandSocket {
     folder: StateDir,
-    listener: Option<UnixListener>,
+    listeners: Option<SocketListeners>,
     _lock: fs_err::File,
+}
+
+/// The listeners of a gateway for commands of its project.
+pub(crate) struct SocketListeners {
+    /// HTTP requests of commands.
+    pub(crate) requests: UnixListener,
+    /// Commands that run in the gateway.
+    pub(crate) commands: UnixListener,
 }
 
 impl CommandSocket {
@@ -82,31 +92,52 @@ impl CommandSocket {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // Bound in a private folder and renamed once its mode is set, so that no one can connect earlier.
-        let temporary = folder.temporary_folder()?;
-        let private_path = folder.path().join(&temporary).join("s");
-        let bound = UnixListener::bind(&private_path).and_then(|listener| {
-            toolgate_state::make_private(&private_path)?;
-            folder.rename(&format!("{temporary}/s"), SOCKET)?;
-            Ok(listener)
-        });
-        if bound.is_err() {
-            let _ = folder.remove(&format!("{temporary}/s"));
-        }
-        folder.remove_folder(&temporary)?;
-        Ok(Some(Self { folder, listener: Some(bound?), _lock: lock }))
+        let requests = bind_private(&folder, SOCKET)?;
+        let commands = bind_private(&folder, COMMANDS)?;
+        Ok(Some(Self { folder, listeners: Some(SocketListeners { requests, commands }), _lock: lock }))
     }
 
-    /// Returns the listener, the first time.
-    pub(crate) fn take_listener(&mut self) -> Option<UnixListener> {
-        self.listener.take()
+    /// Returns the listeners, the first time.
+    pub(crate) fn take_listeners(&mut self) -> Option<SocketListeners> {
+        self.listeners.take()
     }
 }
 
 impl Drop for CommandSocket {
     fn drop(&mut self) {
-        let _ = self.folder.remove(SOCKET);
+        for name in [SOCKET, COMMANDS] {
+            let _ = self.folder.remove(name);
+        }
     }
+}
+
+/// Binds a socket in a private folder, and renames it once its mode is set, so that no one can connect earlier.
+fn bind_private(folder: &StateDir, name: &str) -> io::Result<UnixListener> {
+    let temporary = folder.temporary_folder()?;
+    let private_path = folder.path().join(&temporary).join("s");
+    let bound = UnixListener::bind(&private_path).and_then(|listener| {
+        toolgate_state::make_private(&private_path)?;
+        folder.rename(&format!("{temporary}/s"), name)?;
+        Ok(listener)
+    });
+    if bound.is_err() {
+        let _ = folder.remove(&format!("{temporary}/s"));
+    }
+    folder.remove_folder(&temporary)?;
+    bound
+}
+
+/// Returns true if the process at the other end of a socket runs as the same user.
+pub(crate) fn is_own_process(stream: &UnixStream) -> bool {
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
+}
+
+/// Connects to the running gateway of a project, to run a command there. `None` if none is running.
+///
+/// # Errors
+/// If something else is in place of the socket, or the gateway runs as another user.
+pub async fn connect_command(state: &StateFolder) -> Result<Option<UnixStream>, SocketError> {
+    connect(state, COMMANDS).await
 }
 
 /// Sends a change to the running gateway of a project. `None` if none is running or it accepts no changes now; the
@@ -116,7 +147,7 @@ pub(crate) async fn submit_change(
     change: &RegistryChange,
 ) -> Result<Option<Result<CommittedChange, RejectedChange>>, SocketError> {
     let Some(request) = change_request(change)? else { return Ok(None) };
-    let Some(stream) = connect(state).await? else { return Ok(None) };
+    let Some(stream) = connect(state, SOCKET).await? else { return Ok(None) };
     let (status, tag, body) =
         round_trip(stream, request).await.map_err(|NoResponse| SocketError::UnknownOutcome)?;
     let document: Json = serde_json::from_slice(&body).unwrap_or_default();
@@ -147,7 +178,7 @@ pub async fn send_request(
     path: &str,
     body: Option<&Json>,
 ) -> Result<Option<(StatusCode, Json)>, SocketError> {
-    let Some(stream) = connect(state).await? else { return Ok(None) };
+    let Some(stream) = connect(state, SOCKET).await? else { return Ok(None) };
     let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
     let request = Request::builder()
         .method(method)
@@ -161,8 +192,8 @@ pub async fn send_request(
 }
 
 /// Connects to the running gateway; `None` if none is running.
-async fn connect(state: &StateFolder) -> Result<Option<UnixStream>, SocketError> {
-    let has_socket = match StateDir::open(state.path()).and_then(|folder| folder.has_socket(SOCKET)) {
+async fn connect(state: &StateFolder, name: &str) -> Result<Option<UnixStream>, SocketError> {
+    let has_socket = match StateDir::open(state.path()).and_then(|folder| folder.has_socket(name)) {
         Ok(has_socket) => has_socket,
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,
         Err(error) => return Err(SocketError::Refused(error)),
@@ -170,10 +201,9 @@ async fn connect(state: &StateFolder) -> Result<Option<UnixStream>, SocketError>
     if !has_socket {
         return Ok(None);
     }
-    let Ok(stream) = UnixStream::connect(state.path().join(SOCKET)).await else { return Ok(None) };
+    let Ok(stream) = UnixStream::connect(state.path().join(name)).await else { return Ok(None) };
     // The process behind the socket gets changes, and its answers are believed.
-    let is_own = stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw());
-    if is_own { Ok(Some(stream)) } else { Err(SocketError::OtherUser) }
+    if is_own_process(&stream) { Ok(Some(stream)) } else { Err(SocketError::OtherUser) }
 }
 
 /// Builds the request for a change; `None` if it cannot be expressed (it is invalid anyway).

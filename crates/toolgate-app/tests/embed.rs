@@ -163,6 +163,7 @@ fn a_gateway_serves_and_drains(tokio: &Runtime) {
                 Some(checked) => checked.await,
                 None => std::future::pending().await,
             },
+            commands: None,
         };
         assert_eq!(gateway.serve(listener, control).await.unwrap(), ServeEnd::Drained);
     });

@@ -6,7 +6,7 @@
 //! running, or was when the process died.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 
@@ -417,8 +417,52 @@ impl LogReader {
         Ok(LoggedCall::new(None, end.as_deref()))
     }
 
+    /// Returns the ids of calls that begin with a prefix, at most `limit` of them.
+    pub fn ids_with_prefix(&self, prefix: &str, limit: usize) -> io::Result<BTreeSet<String>> {
+        let wanted = needle("call", prefix);
+        let finder = Finder::new(wanted.trim_end_matches('"')).into_owned();
+        let mut merge =
+            LineMerge::new(&self.folder, self.days()?, ReadOrder::NewestFirst, move |_, _, line| {
+                finder.find(line).is_some()
+            })?;
+        let mut ids = BTreeSet::new();
+        while ids.len() < limit
+            && let Some(found) = merge.next()?
+        {
+            if let Some((_, id)) = RecordKey::parse(&found.line)
+                && id.starts_with(prefix)
+            {
+                ids.insert(id.into_owned());
+            }
+        }
+        Ok(ids)
+    }
+
     /// Computes statistics per tool, or per name of the filter's kind, over calls that ended in the filter's time range.
     pub fn stats(&self, filter: &CallFilter) -> io::Result<BTreeMap<String, ToolStats>> {
+        Self::merged_stats(std::slice::from_ref(self), filter)
+    }
+
+    /// Computes the same statistics over several logs, as if they were one.
+    pub fn merged_stats(readers: &[Self], filter: &CallFilter) -> io::Result<BTreeMap<String, ToolStats>> {
+        let mut tools = BTreeMap::new();
+        for reader in readers {
+            reader.collect_stats(filter, &mut tools)?;
+        }
+        let finish = |(tool, (mut stats, histogram)): (String, (ToolStats, Histogram))| {
+            [stats.p50_micros, stats.p90_micros, stats.p99_micros] =
+                [0.5, 0.9, 0.99].map(|share| histogram.percentile(share));
+            (tool, stats)
+        };
+        Ok(tools.into_iter().map(finish).collect())
+    }
+
+    /// Adds the calls of this log to the statistics.
+    fn collect_stats(
+        &self,
+        filter: &CallFilter,
+        tools: &mut BTreeMap<String, (ToolStats, Histogram)>,
+    ) -> io::Result<()> {
         #[derive(Deserialize)]
         struct EndSummary<'a> {
             #[serde(borrow)]
@@ -443,7 +487,6 @@ impl LogReader {
                 |until: &String| RecordLine::parse(line).is_some_and(|line| line.time < until.as_str());
             end.find(line).is_some() && line_predicate(line) && until.as_ref().is_none_or(early)
         })?;
-        let mut tools: BTreeMap<String, (ToolStats, Histogram)> = BTreeMap::new();
         while let Some(found) = merge.next()? {
             let Ok(brief) = serde_json::from_slice::<EndSummary<'_>>(&found.line) else { continue };
             let other = |wanted: &String| match wanted.strip_suffix('*') {
@@ -467,12 +510,7 @@ impl LogReader {
             stats.cached += u64::from(brief.cached);
             histogram.add(brief.micros);
         }
-        let finish = |(tool, (mut stats, histogram)): (String, (ToolStats, Histogram))| {
-            [stats.p50_micros, stats.p90_micros, stats.p99_micros] =
-                [0.5, 0.9, 0.99].map(|share| histogram.percentile(share));
-            (tool, stats)
-        };
-        Ok(tools.into_iter().map(finish).collect())
+        Ok(())
     }
 
     /// Follows a log from its present end.

@@ -369,7 +369,7 @@ pub(crate) fn anchor(heading: &str) -> String {
 }
 
 /// Returns the word that was probably meant.
-pub(crate) fn closest_match<'w>(wrong: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+pub fn closest_match<'w>(wrong: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     // Longer than any of our words, and the cost of comparing is the product of the two lengths.
     if wrong.len() > 64 {
         return None;

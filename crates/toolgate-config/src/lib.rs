@@ -42,6 +42,7 @@ pub use feature::inputs::InputSpec;
 pub use feature::policy::{PolicyFile, load_rules};
 pub use feature::registries::RegistryPaths;
 pub use import::{ClientProgram, ImportPlan, ImportedServer, add_servers, plan_import};
+pub use keys::closest_match;
 pub use load::{LoadOutcome, load, load_with_overlay};
 pub use problem::{Problem, ProblemEntry, Report, Severity};
 pub use profile_patterns::unmatched_patterns;

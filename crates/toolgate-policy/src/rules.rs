@@ -115,6 +115,11 @@ impl RuleSet {
         })
     }
 
+    /// Number of rules.
+    pub fn rule_count(&self) -> usize {
+        self.set.policies().count()
+    }
+
     /// Mistakes that do not prevent loading, such as a rule that can never apply.
     pub fn warnings(&self) -> &[RuleError] {
         &self.warnings

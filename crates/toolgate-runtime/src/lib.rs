@@ -23,7 +23,7 @@ mod tool_stats;
 pub mod window_limit;
 
 pub use catalog::{Catalog, CatalogError, CatalogEvent, CatalogTool, ToolState};
-pub use operation::{CallOrigin, CompletionTarget, Operation, OperationTarget, SessionId};
+pub use operation::{CallApprover, CallOrigin, CompletionTarget, Operation, OperationTarget, SessionId};
 pub use pipeline::{
     ActionableHints, CallOutcome, CallResult, CallStep, Explanation, ListRequest, VisibleItem,
 };

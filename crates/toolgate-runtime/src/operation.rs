@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing here authenticates the caller or grants anything; the pipeline decides.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -9,6 +10,7 @@ use toolgate_json::CallArguments;
 use toolgate_types::call::OperationKind;
 use toolgate_types::{Caller, Profile, ToolContext};
 use toolgate_upstream::invoke::TaskMethod;
+use toolgate_upstream::questions::Responder;
 use toolgate_upstream::{Forwarded, RawJson, TraceContext};
 
 use crate::catalog::CatalogTool;
@@ -97,6 +99,18 @@ pub struct CallOrigin {
     pub hidden: bool,
     /// The profile that the client sees. It limits the resources that can be read.
     pub profile: Option<Arc<Profile>>,
+    /// Asks the person behind this call for approval. The responder of the runtime, if there is none.
+    pub approver: Option<CallApprover>,
+}
+
+/// The responder of one call.
+#[derive(Clone)]
+pub struct CallApprover(pub Arc<dyn Responder>);
+
+impl fmt::Debug for CallApprover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallApprover")
+    }
 }
 
 impl CallOrigin {

@@ -21,7 +21,7 @@ use toolgate_policy::decide::PolicyRequest;
 use toolgate_policy::{Decision, Denied, Grant, Input, SchemaValidator, TargetKind, ToolAttributes};
 use toolgate_types::call::Denial;
 use toolgate_types::call::OperationKind;
-use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, Stage, UpstreamIdentity};
+use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, HumanDuration, Stage, UpstreamIdentity};
 use toolgate_upstream::builtin::BuiltinError;
 use toolgate_upstream::invoke::{InvokeError, ServerRequest, invoke, request};
 use toolgate_upstream::{RawJson, RequestError, ResourceSubscription, RpcError, Server, run_blocking};
@@ -649,15 +649,17 @@ impl Runtime {
         self.access.policy.may_see(&policy_request(caller, &subject, &CallArguments::empty(), false))
     }
 
-    /// The first timeout that is set: the tool's own, its response time class, its server's, the default.
     fn timeout(&self, tool: &CatalogTool, operation: &Operation) -> Duration {
-        let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
         // A request for a task may wait for the task; the timeout of the tool does not apply to it.
         let own = if operation.kind() == OperationKind::Task { None } else { tool.limits.timeout };
-        own.or(tool.response_time.map(toolgate_types::tool::ResponseTime::timeout))
-            .or(server.map(|server| server.spec().request_timeout))
-            .unwrap_or(self.limits.default_timeout)
-            .get()
+        own.unwrap_or_else(|| self.default_timeout(tool)).get()
+    }
+
+    /// The first timeout that is set beside the tool's own: its response time class, its server's, the default.
+    pub(crate) fn default_timeout(&self, tool: &CatalogTool) -> HumanDuration {
+        let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
+        let class = tool.response_time.map(toolgate_types::tool::ResponseTime::timeout);
+        class.or(server.map(|server| server.spec().request_timeout)).unwrap_or(self.limits.default_timeout)
     }
 
     fn convert(

@@ -4,20 +4,22 @@
 //! module keeps the catalog current. Invariant: only `Runtime::rebuild` builds the catalog, under one lock
 //! that no call waits for.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::timeout;
 use toolgate_redact::printable;
-use toolgate_types::CallLimits;
 use toolgate_types::server::{ServerSpec, StartupMode, Transport};
+use toolgate_types::tool::RateLimit;
+use toolgate_types::{ByteSize, CallLimits, HumanDuration};
 use toolgate_upstream::connect::login_options;
 use toolgate_upstream::offer::{OfferKinds, ServerOffer};
 use toolgate_upstream::scan::ScanLimits as WireLimits;
-use toolgate_upstream::{BuiltinTool, ClientFeatures, LogLimit, ScriptRunner, Server};
+use toolgate_upstream::{BuiltinTool, ClientFeatures, LogLimit, ScriptRunner, Server, ServerState};
 
-use crate::catalog::{Catalog, CatalogBuild, CatalogError, CatalogInputs, EventLevel};
+use crate::catalog::{Catalog, CatalogBuild, CatalogError, CatalogInputs, CatalogTool, EventLevel};
 use crate::pins::{LockError, NewPin, PinStore};
 use crate::results::ResultStore;
 use crate::stage::cache::ResultCache;
@@ -73,6 +75,18 @@ pub struct Runtime {
     pub(crate) tasks: TaskRegistry,
     /// Log, spans and metrics.
     pub(crate) recorder: CallRecorder,
+}
+
+/// The limits of a tool, with the defaults of its server and of the project applied.
+#[derive(Debug, Clone, Copy)]
+pub struct LimitsInForce {
+    pub timeout: HumanDuration,
+    /// Calls that may run at the same time.
+    pub max_instances: NonZeroU32,
+    pub max_output: ByteSize,
+    pub rate_limit: Option<RateLimit>,
+    /// Time that results are cached.
+    pub cache_ttl: Option<HumanDuration>,
 }
 
 /// Reasons why startup fails.
@@ -233,6 +247,19 @@ impl Runtime {
         servers.chain(apis).collect()
     }
 
+    /// Returns an error for each required server that is down now and that the filter accepts.
+    pub fn required_outages(&self, filter: impl Fn(&str) -> bool) -> Vec<StartError> {
+        let inputs = self.sources.load();
+        let outage = |managed: &Arc<ManagedServer>| {
+            let spec = managed.server.spec();
+            let ServerState::Down { reason, hint, .. } = managed.server.state() else { return None };
+            let is_meant = spec.startup == StartupMode::Required && filter(spec.name.as_str());
+            let (server, location) = (spec.name.to_string(), spec.transport.location());
+            is_meant.then_some(StartError::Server { server, location, reason, hint })
+        };
+        inputs.servers.iter().filter_map(outage).collect()
+    }
+
     async fn discover_one(&self, managed: &ManagedServer, grace: Duration) -> Result<(), StartError> {
         let spec = managed.server.spec();
         let (reason, hint) = match managed.server.connection().await {
@@ -325,6 +352,17 @@ impl Runtime {
     async fn rebuild_while_running(&self) {
         for error in self.rebuild(BuildPhase::Running).await.err().unwrap_or_default() {
             tracing::error!("the catalog was not updated: {error}");
+        }
+    }
+
+    /// Returns the limits that apply to calls of a tool, with all defaults.
+    pub fn limits_in_force(&self, tool: &CatalogTool) -> LimitsInForce {
+        LimitsInForce {
+            timeout: tool.limits.timeout.unwrap_or_else(|| self.default_timeout(tool)),
+            max_instances: tool_states::max_instances(tool).min(self.limits.max_concurrent),
+            max_output: self.limits.max_output,
+            rate_limit: tool.rate_limit,
+            cache_ttl: tool.cache_ttl.filter(|_| tool.contract.cacheable),
         }
     }
 

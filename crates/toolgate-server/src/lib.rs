@@ -40,6 +40,7 @@ use toolgate_types::profile::ProfileName;
 
 use crate::auth::Authenticator;
 pub use crate::auth::{CallerDirectory, JwksError};
+pub use crate::lifecycle::CallPermit;
 use crate::lifecycle::Lifecycle;
 use crate::listener::ListenerState;
 pub use crate::listener::bind;
@@ -156,6 +157,12 @@ impl Gateway {
         let mcp_caller = McpCaller::new(&Arc::new(caller)).with_profile(profile);
         let _connection = self.lifecycle.track_connection();
         self.mcp.serve_link(mcp_caller, link, None).await;
+    }
+
+    /// Counts a command of the local user as a call, which shutdown waits for. Waits until the gateway is open; `None` if
+    /// it stops.
+    pub async fn begin_command(&self) -> Option<CallPermit> {
+        self.lifecycle.begin_call_when_open().await.ok()
     }
 
     /// Builds the profile views and search indexes ahead of the first request. May take long.

@@ -97,7 +97,7 @@ impl Lifecycle {
 }
 
 /// An accepted call that counts until dropped.
-pub(crate) struct CallPermit(Arc<Lifecycle>);
+pub struct CallPermit(Arc<Lifecycle>);
 
 impl Lifecycle {
     /// Counts a call without a borrow of the lifecycle. During startup it waits for the gateway to open.

@@ -22,7 +22,7 @@ pub mod server;
 pub use toolgate_mcp::oauth::{BrowserLogin, LoginError, LoginOptions, TokenSource};
 pub use toolgate_mcp::{
     DownstreamClient, Forwarded, LinkError, Params, PeerInfo, RawJson, RequestError, RpcError, TraceContext,
-    mirror, scan, with_jitter,
+    UserWait, mirror, scan, with_jitter,
 };
 
 pub use blocking::run_blocking;

@@ -18,6 +18,7 @@ use clap_complete::Shell;
 use toolgate_app::{InvalidProject, Project, StateFolder};
 use toolgate_config::Environment;
 
+use crate::command::remote::GatewayHost;
 use crate::command::{chat, connect, run, serve, stdio};
 
 pub(crate) use access::{AddCallerArgs, CallerArgs, CallersCommand, PolicyCommand, PolicyTestArgs, WhyArgs};
@@ -50,7 +51,7 @@ Examples:
   toolgate -C my-project serve    run the gateway
   toolgate import vscode          import the MCP servers of an editor
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 78 invalid configuration."
+Exit codes: 0 done, 1 failed, 2 wrong usage, 69 a server is down, 78 invalid configuration."
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -74,6 +75,12 @@ pub(crate) struct ProjectArgs {
     /// Project file, in any supported format [default: found in DIR by its name]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    /// Start the servers for this command, even if `toolgate serve` runs for the project
+    #[arg(long, global = true)]
+    pub(crate) standalone: bool,
+    /// The gateway that runs the command, if it runs in one.
+    #[arg(skip)]
+    pub(crate) host: Option<GatewayHost>,
 }
 
 impl ProjectArgs {
@@ -113,9 +120,10 @@ Examples:
   toolgate --file .vscode/mcp.json check   a config file of another program
   toolgate check --json | jq .servers      for scripts
   toolgate check --contract full           the full tool contract, as a checklist per tool
+  toolgate check --all                     every value, the defaults too
 
-Shows every value and the file it comes from. Reports all problems in all files. Starts and writes
-nothing.
+Shows the values that differ from the defaults, and the files they come from. Reports all problems in
+all files. Starts and writes nothing.
 
 Exit codes: 0 valid, 1 a rule of the contract is not met, 78 invalid configuration.")]
     Check(CheckArgs),
@@ -299,6 +307,9 @@ pub(crate) struct CheckArgs {
     /// Requirements for your own tools
     #[arg(long, value_name = "LEVEL", default_value = "standard")]
     pub(crate) contract: ContractLevel,
+    /// Show values that no file sets, too
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -20,6 +20,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const DONE: u8 = 0;
 /// Exit code of a failed command.
 const FAILED: u8 = 1;
+/// Exit code of a command that needs a server that is down (`EX_UNAVAILABLE` of sysexits.h).
+const SERVER_DOWN: u8 = 69;
 /// Exit code of an invalid configuration (`EX_CONFIG` of sysexits.h).
 const INVALID_CONFIG: u8 = 78;
 
@@ -54,6 +56,14 @@ fn main() -> ExitCode {
     let cli = Cli::from_args();
     let output = Output::new(cli.json, cli.color);
     let project = &cli.project;
+    match command::remote::run(&cli, &output) {
+        Ok(Some(code)) => return ExitCode::from(code),
+        Ok(None) => {}
+        Err(error) => {
+            output.error(&error);
+            return ExitCode::from(FAILED);
+        }
+    }
     let result = match &cli.command {
         Command::Init(args) => command::init::run(args, project, &output),
         Command::Check(args) => command::check::run(args, project, &output),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +10,7 @@ use anstream::ColorChoice;
 use anstyle::{AnsiColor, Style};
 use anyhow::Error;
 use parking_lot::{RwLock, RwLockReadGuard};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use toolgate_redact::sanitize::escape_json;
 use toolgate_redact::{KnownSecrets, SecretSources, is_unprintable, mask_all, printable};
@@ -19,6 +19,7 @@ use toolgate_types::SecretPattern;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::cli::ColorMode;
+use crate::command::remote::CommandLink;
 
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -157,6 +158,37 @@ pub(crate) struct Output {
     pub(crate) json: bool,
     choice: ColorChoice,
     hidden: Arc<OnceLock<SecretMask>>,
+    terminal: TerminalFacts,
+    /// The client of a command that runs in a gateway. Everything is printed there.
+    client: Option<CommandLink>,
+}
+
+/// Columns of a terminal that does not report its size.
+const DEFAULT_COLUMNS: usize = 80;
+
+/// Facts about the terminal of a command.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct TerminalFacts {
+    pub(crate) is_stdout: bool,
+    pub(crate) is_stderr: bool,
+    /// True if a person can be asked.
+    pub(crate) is_interactive: bool,
+    /// Columns of stdout, if it is a terminal.
+    pub(crate) columns: Option<usize>,
+}
+
+impl TerminalFacts {
+    /// Facts about the terminal of this process.
+    fn of_process() -> Self {
+        let (stdout, is_stderr) = (std::io::stdout(), std::io::stderr().is_terminal());
+        let is_stdout = stdout.is_terminal();
+        let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|_| is_stdout);
+        // A terminal without a size, such as a serial line, reports 0 columns.
+        let columns = size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+        let columns = columns.or(is_stdout.then_some(DEFAULT_COLUMNS));
+        Self { is_stdout, is_stderr, is_interactive: std::io::stdin().is_terminal() && is_stderr, columns }
+    }
 }
 
 /// Secrets to mask in every message.
@@ -226,7 +258,17 @@ impl Output {
             ColorMode::Always => ColorChoice::Always,
             ColorMode::Never => ColorChoice::Never,
         };
-        Self { json, choice, hidden: Arc::default() }
+        let terminal = TerminalFacts::of_process();
+        Self { json, choice, hidden: Arc::default(), terminal, client: None }
+    }
+
+    /// Returns the output of a command that runs in this process for a client, with the same secrets masked.
+    pub(crate) fn for_client(&self, json: bool, terminal: TerminalFacts, client: CommandLink) -> Self {
+        Self { json, choice: self.choice, hidden: Arc::clone(&self.hidden), terminal, client: Some(client) }
+    }
+
+    pub(crate) fn terminal(&self) -> TerminalFacts {
+        self.terminal
     }
 
     /// Masks these secrets and patterns in every later message.
@@ -262,26 +304,47 @@ impl Output {
 
     /// Prints a result for people. Errors are ignored: `toolgate check | head` ends quietly on a closed pipe.
     pub(crate) fn result(&self, text: &str) {
+        let text = safe_text(text);
+        if let Some(client) = &self.client {
+            return client.print(text.into_owned());
+        }
         let stdout = std::io::stdout();
-        let _ = anstream::AutoStream::new(stdout.lock(), self.choice).write_all(safe_text(text).as_bytes());
+        let _ = anstream::AutoStream::new(stdout.lock(), self.choice).write_all(text.as_bytes());
     }
 
     /// Prints a message to stderr.
     pub(crate) fn message(&self, text: &str) {
         let masked = self.hidden.get().map(|hidden| hidden.mask(text));
-        let text = masked.as_deref().unwrap_or(text);
+        let text = safe_text(masked.as_deref().unwrap_or(text));
+        if let Some(client) = &self.client {
+            return client.print_message(text.into_owned());
+        }
         let stderr = std::io::stderr();
-        let _ = anstream::AutoStream::new(stderr.lock(), self.choice).write_all(safe_text(text).as_bytes());
+        let _ = anstream::AutoStream::new(stderr.lock(), self.choice).write_all(text.as_bytes());
     }
 
     /// Sends a control sequence to the terminal at stderr.
     pub(crate) fn control(&self, sequence: &'static str) {
+        if let Some(client) = &self.client {
+            return client.control(sequence);
+        }
         let _ = std::io::stderr().write_all(sequence.as_bytes());
+    }
+
+    /// Sends a control sequence of the gateway that runs the command to the terminal at stderr.
+    pub(crate) fn relay_control(&self, sequence: &str) {
+        if self.terminal.is_stderr {
+            let _ = std::io::stderr().write_all(sequence.as_bytes());
+        }
     }
 
     /// Prints the result as one JSON document. It is not masked, but invisible characters become escapes.
     pub(crate) fn document(&self, value: &impl Serialize) -> anyhow::Result<()> {
         let text = display_json(value)?;
+        if let Some(client) = &self.client {
+            client.print(format!("{text}\n"));
+            return Ok(());
+        }
         let _ = writeln!(std::io::stdout().lock(), "{text}");
         Ok(())
     }
@@ -289,7 +352,12 @@ impl Output {
     /// Prints one of several results as a JSON object on its own line.
     pub(crate) fn json_line(&self, value: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string(value)?;
-        writeln!(std::io::stdout().lock(), "{}", escape_json(&text))?;
+        let text = escape_json(&text);
+        if let Some(client) = &self.client {
+            client.print(format!("{text}\n"));
+            return Ok(());
+        }
+        writeln!(std::io::stdout().lock(), "{text}")?;
         Ok(())
     }
 

@@ -187,7 +187,9 @@ impl Run<'_> {
                 let text = format!("error invalid_arguments: {why}; send one JSON object");
                 ToolCallOutcome::failed(call, text)
             }
-            (CallArguments::Object(_), Executor::Runtime(runtime)) if is_agent_tool(&call.name) => {
+            (CallArguments::Object(_), Executor::Runtime(runtime))
+                if self.agent.toolbox(runtime, &self.caller).runs_itself(&call.name) =>
+            {
                 self.run_agent_tool(runtime, call, &arguments).await
             }
             (CallArguments::Object(_), Executor::Runtime(runtime)) => {
@@ -231,10 +233,9 @@ impl Run<'_> {
         let trace = TraceContext::generate();
         let correlation_id = trace.correlation_id().to_owned();
         let origin = CallOrigin {
-            session: Some(self.session()),
             forwarded: self.forwarded_client(runtime, call),
             agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-            ..CallOrigin::default()
+            ..self.origin()
         };
         let operation = Operation::tool(call.name.clone(), RawJson::from_value(arguments));
         let operation = operation.with_trace(trace).with_origin(origin);

@@ -2,8 +2,8 @@
 
 use serde_json::{Value as Json, json};
 use toolgate_json::CallArguments;
+use toolgate_runtime::Operation;
 use toolgate_runtime::questions::REQUEST_HUMAN_INPUT;
-use toolgate_runtime::{CallOrigin, Operation};
 
 use super::{Executor, Run};
 use crate::journal::parts_text;
@@ -67,8 +67,7 @@ impl Run<'_> {
     /// Returns the text of a server's prompt, named `server/prompt`, with the rights of the caller of the run.
     async fn prompt_text(&self, runtime: &toolgate_runtime::Runtime, name: &str) -> Result<String, String> {
         let (server, prompt) = name.split_once('/').ok_or("write it as `server/prompt`")?;
-        let origin = CallOrigin { session: Some(self.session()), ..CallOrigin::default() };
-        let operation = Operation::prompt(server, prompt, CallArguments::empty()).with_origin(origin);
+        let operation = Operation::prompt(server, prompt, CallArguments::empty()).with_origin(self.origin());
         let outcome = runtime.execute(&self.caller, operation).await;
         if let Some(error) = outcome.result.error {
             return Err(error.message);

@@ -12,6 +12,7 @@ use toolgate_upstream::RawJson;
 
 use super::Operation;
 use crate::catalog::CatalogTool;
+use crate::operation::CallApprover;
 use crate::questions::{Answer, ApprovalQuestion, HumanReply, NoAnswer, Question, ShownArguments};
 use crate::runtime::Runtime;
 
@@ -52,7 +53,9 @@ impl Runtime {
             tool: question.tool.to_string(),
             session: operation.origin.session_id().map(str::to_owned),
         });
-        let answer = timeout(MAX_APPROVAL_WAIT, self.access.responder.ask(Arc::new(asked))).await;
+        let approver = operation.origin.approver.as_ref();
+        let responder = approver.map_or(&self.access.responder, |CallApprover(responder)| responder);
+        let answer = timeout(MAX_APPROVAL_WAIT, responder.ask(Arc::new(asked))).await;
         let by = match answer {
             Ok(Ok(HumanReply { answer: Answer::Value(Value::Bool(true)), by })) => by,
             refused => {

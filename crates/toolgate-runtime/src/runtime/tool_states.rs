@@ -54,11 +54,7 @@ impl ToolStates {
         };
         let key = (tool.server.clone(), original, tool.limits, tool.rate_limit);
         let create = || {
-            let ToolLimits { max_instances, parallel_capable, .. } = tool.limits;
-            // A script runs one call at a time unless it allows more; a server handles calls in parallel.
-            let parallel = parallel_capable.unwrap_or(tool.server.is_some());
-            let instances =
-                if parallel { max_instances.unwrap_or(DEFAULT_INSTANCES) } else { NonZeroU32::MIN };
+            let instances = max_instances(tool);
             let totals = self.history.get(&*name);
             Arc::new(SharedToolState {
                 slots: ToolSlots::new(instances, &self.slots),
@@ -75,6 +71,14 @@ impl ToolStates {
         let listed: HashSet<_> = catalog.tools().map(|tool| (&tool.server, &tool.original)).collect();
         self.states.lock().retain(|(server, original, ..), _| listed.contains(&(server, original)));
     }
+}
+
+/// Returns the number of calls of a tool that may run at the same time.
+pub(super) fn max_instances(tool: &CatalogTool) -> NonZeroU32 {
+    let ToolLimits { max_instances, parallel_capable, .. } = tool.limits;
+    // A script runs one call at a time unless it allows more; a server handles calls in parallel.
+    let parallel = parallel_capable.unwrap_or(tool.server.is_some());
+    if parallel { max_instances.unwrap_or(DEFAULT_INSTANCES) } else { NonZeroU32::MIN }
 }
 
 impl Runtime {

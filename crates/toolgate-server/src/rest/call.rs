@@ -173,6 +173,7 @@ fn call_request(auth: &Authenticated, name: String, call_body: CallBody) -> Oper
         forwarded: Forwarded::default(),
         hidden: false,
         profile: None,
+        approver: None,
     };
     Operation { target: OperationTarget::Tool(name), arguments, trace, origin, full_result: false }
 }

@@ -44,7 +44,10 @@ impl ClientFeatures {
     }
 
     /// Answers one request of a server.
-    pub(super) async fn answer(
+    ///
+    /// # Errors
+    /// If the request is not offered, or its URL is not valid.
+    pub async fn answer(
         self,
         server: String,
         method: String,

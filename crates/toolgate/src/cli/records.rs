@@ -81,7 +81,9 @@ pub(crate) struct LogFilter {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
     /// Show one call, complete
-    #[command(after_help = "Example:\n  toolgate log show 019a8f0c2d4eb1c27f0a9d31")]
+    #[command(
+        after_help = "Example:\n  toolgate log show 019a8f0c2d4e\n\nExit codes: 0 shown, 1 no such call, or several."
+    )]
     Show(LogShowArgs),
     /// Show calls, errors and latency percentiles per tool
     #[command(after_help = "Example:\n  toolgate log stats --since 24h")]
@@ -96,7 +98,7 @@ pub(crate) enum LogCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct LogShowArgs {
-    /// Id of the call
+    /// Id of the call, or a unique prefix
     pub(crate) id: String,
 }
 

@@ -16,6 +16,9 @@ pub(crate) struct ServersArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServersCommand {
+    /// List the servers with their state
+    #[command(after_help = "Example:\n  toolgate servers list --json\n\nThe same as `toolgate servers`.")]
+    List,
     /// Show the tools and recent stderr of a server
     #[command(after_help = "Example:\n  toolgate servers show files")]
     Show(ServerArgs),

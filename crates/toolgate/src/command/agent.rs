@@ -11,6 +11,7 @@ use toolgate_types::Caller;
 
 use crate::cli::{AgentArgs, ProjectArgs};
 use crate::command::app::{self, INTERRUPTED};
+use crate::command::run;
 use crate::command::terminal_prompts::{ApprovalInput, TerminalResponder};
 use crate::output::{Output, error_with_hint};
 use crate::{FAILED, INVALID_CONFIG};
@@ -32,6 +33,16 @@ pub(crate) fn with_agent(
     output: &Output,
     work: impl AsyncFnOnce(ReadyAgent) -> anyhow::Result<u8>,
 ) -> anyhow::Result<u8> {
+    if let Some(host) = &project.host {
+        let person = Arc::new(host.responder(args.answers, ApprovalInput::Key));
+        let record = args.record.as_deref().map(|file| host.client_path(file));
+        return host.run_to_end(async |app| {
+            app::report_errors(&app.runtime().required_outages(|_| true), output);
+            let agent = app.build_run_agent(person, record).map_err(app::app_error)?;
+            let caller = app::find_caller(app, &args.caller)?;
+            work(ReadyAgent { agent, caller }).await
+        });
+    }
     let Some(loaded) = app::load_project(project, output)? else { return Ok(INVALID_CONFIG) };
     let responder = Arc::new(TerminalResponder::new(args.answers, ApprovalInput::Key));
     let builder = app::builder(loaded, output).responder(responder);
@@ -49,6 +60,14 @@ pub(crate) fn with_agent(
         })
         .await
     })
+}
+
+/// Waits for Ctrl-C at the terminal of the run.
+pub(crate) async fn stopped(project: &ProjectArgs) {
+    match &project.host {
+        Some(host) => host.interrupted().await,
+        None => run::ctrl_c().await,
+    }
 }
 
 /// Replays a recording, without model, tools or project.

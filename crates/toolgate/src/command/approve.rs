@@ -12,7 +12,7 @@ use toolgate_types::ServerName;
 
 use crate::cli::{AnswerMode, ApproveArgs, ProjectArgs};
 use crate::command::agent::keys;
-use crate::command::app;
+use crate::command::app::{self, AppChoice};
 use crate::output::{BOLD, Output, error_with_hint};
 use crate::{DONE, FAILED};
 
@@ -21,8 +21,7 @@ pub(crate) fn run(args: &ApproveArgs, project: &ProjectArgs, output: &Output) ->
     app::with_app(
         project,
         output,
-        AnswerMode::Decline,
-        |builder| builder.servers(|server| server == name),
+        AppChoice::new(AnswerMode::Decline).with_servers(|server| server == name),
         async |app, errors| {
             let runtime = app.runtime();
             if runtime.servers().is_empty() {

@@ -68,7 +68,11 @@ pub(crate) fn run(args: &CheckArgs, project: &ProjectArgs, output: &Output) -> a
         return Ok(report_contract(&contract, &report, output));
     }
     if !output.json {
-        output.result(&render(&config, &skills, &report));
+        let (text, hidden) = render(&config, &skills, &report, args.all);
+        output.result(&text);
+        if hidden > 0 {
+            output.message(&format!("{} not shown; use `--all`\n", are(hidden, "default")));
+        }
     }
     output.message(&format!("{BOLD}good{BOLD:#}: {}{}.\n", count_entries(&config), problem_suffix(&report)));
     let file = config.files.first().map_or("toolgate.yaml", String::as_str);
@@ -148,12 +152,27 @@ fn plural(count: usize, name: &str) -> String {
     if count == 1 { format!("1 {name}") } else { format!("{count} {name}s") }
 }
 
+fn are(count: usize, name: &str) -> String {
+    format!("{} {}", plural(count, name), if count == 1 { "is" } else { "are" })
+}
+
 /// A value with its origin.
 struct ValueRow {
     key: String,
     value: String,
     origin: String,
 }
+
+impl ValueRow {
+    /// Returns true if no file sets the value.
+    fn is_default(&self) -> bool {
+        [DEFAULT, DEFAULT_TIMEOUT].contains(&self.origin.as_str())
+    }
+}
+
+/// Origins of values that no file sets.
+const DEFAULT: &str = "default";
+const DEFAULT_TIMEOUT: &str = "default_timeout";
 
 fn serialise(value: &impl Serialize) -> Json {
     serde_json::to_value(value).expect("a configuration has a JSON form")
@@ -176,13 +195,20 @@ fn mask_values(json: &mut Json, report: &Report) {
     }
 }
 
-/// Formats the configuration for people.
-fn render(config: &Config, skills: &SkillSet, report: &Report) -> String {
-    let mut out = String::new();
+/// Formats the configuration for people: the values that differ from the defaults, or all of them. Also returns the number
+/// of values that are not shown.
+fn render(config: &Config, skills: &SkillSet, report: &Report, all: bool) -> (String, usize) {
+    let (mut out, mut hidden) = (String::new(), 0);
     let shown = |text: &str| printable(&report.mask_known(text));
-    let rows = |mut entries: Vec<ValueRow>, out: &mut String| {
+    let rows = |heading_text: &str, mut entries: Vec<ValueRow>, hidden: &mut usize, out: &mut String| {
+        let count = entries.len();
+        entries.retain(|row| all || !row.is_default());
+        *hidden += count - entries.len();
         for row in entries.iter_mut().filter(|row| row.key != "script") {
             row.value = shown(&row.value);
+        }
+        if !heading_text.is_empty() && !entries.is_empty() {
+            heading(heading_text, out);
         }
         rows(&entries, out);
     };
@@ -192,31 +218,25 @@ fn render(config: &Config, skills: &SkillSet, report: &Report) -> String {
         let _ = writeln!(out, "{}", shown(description));
     }
     let _ = writeln!(out, "read from {}", printable(&config.files.join(", ")));
-    heading("limits", &mut out);
-    rows(value_rows(&config.limits, "limits", config, &[]), &mut out);
-    if !config.callers.is_empty() {
-        heading("callers", &mut out);
-        rows(config.callers.iter().map(|caller| caller_row(caller, config)).collect(), &mut out);
-    }
+    rows("limits", value_rows(&config.limits, "limits", config, &[]), &mut hidden, &mut out);
+    rows("serve", serve_rows(config), &mut hidden, &mut out);
+    let callers = config.callers.iter().map(|caller| caller_row(caller, config)).collect();
+    rows("callers", callers, &mut hidden, &mut out);
+    rows("policy", policy_row(config).into_iter().collect(), &mut hidden, &mut out);
     if !config.egress.is_off() {
-        heading("egress", &mut out);
-        rows(value_rows(&config.egress, "egress", config, &[]), &mut out);
+        rows("egress", value_rows(&config.egress, "egress", config, &[]), &mut hidden, &mut out);
     }
     if !config.agent.is_default() {
-        heading("agent", &mut out);
-        rows(agent::rows(skills, config), &mut out);
+        rows("agent", agent::rows(skills, config), &mut hidden, &mut out);
     }
     if let Some(telemetry) = &config.telemetry {
-        heading("telemetry", &mut out);
-        rows(value_rows(telemetry, "telemetry", config, &[]), &mut out);
+        rows("telemetry", value_rows(telemetry, "telemetry", config, &[]), &mut hidden, &mut out);
     }
     if let Some(results) = &config.results {
-        heading("results", &mut out);
-        rows(value_rows(results, "results", config, &[]), &mut out);
+        rows("results", value_rows(results, "results", config, &[]), &mut hidden, &mut out);
     }
     if !config.audit.is_default() {
-        heading("audit", &mut out);
-        rows(value_rows(&config.audit, "audit", config, &[]), &mut out);
+        rows("audit", value_rows(&config.audit, "audit", config, &[]), &mut hidden, &mut out);
     }
     if !config.profiles.is_empty() {
         heading("profiles", &mut out);
@@ -224,7 +244,7 @@ fn render(config: &Config, skills: &SkillSet, report: &Report) -> String {
     for profile in &config.profiles.all {
         title(profile.name.as_str(), profile.description.as_deref().map(&shown), &mut out);
         let path = format!("profiles.{}", profile.name);
-        rows(value_rows(&**profile, &path, config, &["name", "description"]), &mut out);
+        rows("", value_rows(&**profile, &path, config, &["name", "description"]), &mut hidden, &mut out);
     }
     if !config.servers.is_empty() {
         heading("MCP servers", &mut out);
@@ -232,21 +252,22 @@ fn render(config: &Config, skills: &SkillSet, report: &Report) -> String {
     for server in &config.servers {
         title(server.name.as_str(), server.description.as_deref().map(&shown), &mut out);
         let path = format!("servers.{}", server.name);
-        rows(value_rows(server, &path, config, &["name", "description"]), &mut out);
+        rows("", value_rows(server, &path, config, &["name", "description"]), &mut hidden, &mut out);
     }
     if !config.apis.is_empty() {
         heading("APIs", &mut out);
     }
     for api in &config.apis {
         title(api.name.as_str(), None, &mut out);
-        rows(value_rows(api, &format!("apis.{}", api.name), config, &["name"]), &mut out);
+        let path = format!("apis.{}", api.name);
+        rows("", value_rows(api, &path, config, &["name"]), &mut hidden, &mut out);
     }
     if !config.tools.is_empty() {
         heading("tools", &mut out);
     }
     for tool in &config.tools {
         title(tool.name.as_str(), Some(shown(&tool.description)), &mut out);
-        rows(tool_rows(tool, config), &mut out);
+        rows("", tool_rows(tool, config), &mut hidden, &mut out);
     }
     let others = config
         .tool_settings
@@ -257,32 +278,42 @@ fn render(config: &Config, skills: &SkillSet, report: &Report) -> String {
             heading("settings for tools of servers", &mut out);
         }
         title(settings.name.as_str(), None, &mut out);
-        rows(value_rows(settings, &format!("tool_settings.{}", settings.name), config, &["name"]), &mut out);
+        let path = format!("tool_settings.{}", settings.name);
+        rows("", value_rows(settings, &path, config, &["name"]), &mut hidden, &mut out);
     }
-    if !config.inputs.is_empty() {
-        heading("asked for when servers start", &mut out);
-        let row = |input: &toolgate_config::InputSpec| ValueRow {
-            key: input.id.clone(),
-            value: input.description.clone(),
-            origin: if input.answered {
-                "answered".to_owned()
-            } else {
-                format!("or set {}", input.variable())
-            },
-        };
-        rows(config.inputs.iter().map(row).collect(), &mut out);
-    }
-    if !config.variables.is_empty() {
-        heading("variables", &mut out);
-        let row = |(name, origin): (&String, &String)| ValueRow {
-            key: name.clone(),
-            value: toolgate_types::secret::MASK.to_owned(),
-            origin: origin.clone(),
-        };
-        rows(config.variables.iter().map(row).collect(), &mut out);
-    }
+    let input_row = |input: &toolgate_config::InputSpec| ValueRow {
+        key: input.id.clone(),
+        value: input.description.clone(),
+        origin: if input.answered { "answered".to_owned() } else { format!("or set {}", input.variable()) },
+    };
+    let inputs = config.inputs.iter().map(input_row).collect();
+    rows("asked for when servers start", inputs, &mut hidden, &mut out);
+    let variable_row = |(name, origin): (&String, &String)| ValueRow {
+        key: name.clone(),
+        value: toolgate_types::secret::MASK.to_owned(),
+        origin: origin.clone(),
+    };
+    let variables = config.variables.iter().map(variable_row).collect();
+    rows("variables", variables, &mut hidden, &mut out);
     out.push('\n');
-    out
+    (out, hidden)
+}
+
+/// Returns the values of `serve`. The address is always shown, because every client needs it.
+fn serve_rows(config: &Config) -> Vec<ValueRow> {
+    let mut rows = value_rows(&config.serve, "serve", config, &[]);
+    for row in rows.iter_mut().filter(|row| row.key == "listen" && row.is_default()) {
+        row.origin = "default address".to_owned();
+    }
+    rows
+}
+
+/// Formats the policy: `policy.cedar  3 rules`.
+fn policy_row(config: &Config) -> Option<ValueRow> {
+    let policy = config.policy.as_ref()?;
+    let origin = config.origins.get("policy").cloned().unwrap_or_else(|| "found by its name".to_owned());
+    let value = plural(policy.rules.rule_count(), "rule");
+    Some(ValueRow { key: policy.path.clone(), value, origin })
 }
 
 fn heading(text: &str, out: &mut String) {
@@ -360,7 +391,7 @@ fn origin(path: &str, key: &str, config: &Config) -> String {
         }
         path.truncate(path.rfind('.').unwrap_or(0));
     }
-    "default".to_owned()
+    DEFAULT.to_owned()
 }
 
 fn plain_value(value: &Json) -> String {
@@ -397,7 +428,7 @@ fn tool_rows(tool: &ToolDefinition, config: &Config) -> Vec<ValueRow> {
     let from = match (tool.limits.timeout, tool.response_time) {
         (Some(_), _) => origin(&path, "timeout", config),
         (None, Some(_)) => "response_time".to_owned(),
-        (None, None) => "default_timeout".to_owned(),
+        (None, None) => DEFAULT_TIMEOUT.to_owned(),
     };
     rows.push(row("timeout", timeout, from));
     let shown = [

@@ -13,7 +13,7 @@ use toolgate_search::ToolEntry;
 use toolgate_search::eval::{CatalogSample, EvalMetrics, EvalReport, GoldLine, evaluate, parse_catalogs};
 
 use crate::cli::{AnswerMode, EvalArgs, ProjectArgs};
-use crate::command::app;
+use crate::command::app::{self, AppChoice};
 use crate::output::{BOLD, DIM, Output, display_path, error_with_hint};
 use crate::{DONE, FAILED};
 
@@ -39,24 +39,17 @@ pub(crate) fn run(args: &EvalArgs, project: &ProjectArgs, output: &Output) -> an
             })?;
             measure(args, &lines, &catalogs, output)
         }
-        None => app::with_app(
-            project,
-            output,
-            AnswerMode::Decline,
-            |builder| builder,
-            async |app, errors| {
-                let runtime = app.runtime();
-                let who = app::find_caller(app, &args.caller)?;
-                let catalog = runtime.catalog();
-                let visible = catalog
-                    .tools()
-                    .filter(|tool| tool.state == ToolState::Ready && runtime.may_see(&who, tool));
-                let catalogs =
-                    BTreeMap::from([(String::new(), visible.map(|tool| tool.search_entry()).collect())]);
-                let code = measure(args, &lines, &catalogs, output)?;
-                Ok(app::report_errors(&errors, output).max(code))
-            },
-        ),
+        None => app::with_app(project, output, AppChoice::new(AnswerMode::Decline), async |app, errors| {
+            let runtime = app.runtime();
+            let who = app::find_caller(app, &args.caller)?;
+            let catalog = runtime.catalog();
+            let visible =
+                catalog.tools().filter(|tool| tool.state == ToolState::Ready && runtime.may_see(&who, tool));
+            let catalogs =
+                BTreeMap::from([(String::new(), visible.map(|tool| tool.search_entry()).collect())]);
+            let code = measure(args, &lines, &catalogs, output)?;
+            Ok(app::report_errors(&errors, output).max(code))
+        }),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value as Json;
-use toolgate_app::{App, LogMode};
+use toolgate_app::App;
 use toolgate_redact::printable;
 use toolgate_runtime::CallOutcome;
 use toolgate_runtime::catalog::Upstream;
@@ -13,7 +13,7 @@ use toolgate_types::tool::ToolExample;
 use toolgate_types::{Caller, ToolDefinition};
 
 use crate::cli::{AnswerMode, ProjectArgs, TestToolsArgs};
-use crate::command::app;
+use crate::command::app::{self, AppChoice};
 use crate::output::{BOLD, DIM, Output, error_with_hint};
 use crate::{DONE, FAILED};
 
@@ -37,8 +37,7 @@ pub(crate) fn run(args: &TestToolsArgs, project: &ProjectArgs, output: &Output) 
     app::with_app(
         project,
         output,
-        AnswerMode::Ask,
-        |builder| builder.servers(|_| false).log(LogMode::OneCall),
+        AppChoice::new(AnswerMode::Ask).with_servers(|_| false).with_log(),
         async |app, _| {
             let caller = app::find_caller(app, &args.caller)?;
             let catalog = app.runtime().catalog();

@@ -9,15 +9,17 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::value::RawValue;
+use serde_json::{Value as Json, json};
 use toolgate_audit::project::{ParseTimeError, ProjectLog, parse_time};
+use toolgate_audit::read::{EndRecord, StageRecord, ToolStats, TruncatedBody};
 use toolgate_audit::{CallFilter, LogReader, LoggedCall, verify};
 use toolgate_config::load;
 use toolgate_redact::printable;
 use toolgate_types::call::OperationKind;
 
 use crate::cli::{LogArgs, LogCommand, LogFilter, ProjectArgs};
-use crate::output::{BOLD, DIM, Output, display_json, error_with_hint};
+use crate::output::{BOLD, DIM, Output, display_json, error_with_hint, quoted_lines};
 use crate::owner_key;
 use crate::{DONE, FAILED};
 
@@ -99,7 +101,7 @@ fn print_call(call: &LoggedCall, output: &Output) -> anyhow::Result<()> {
         return output.json_line(call);
     }
     let end = call.end.as_ref();
-    let took = end.map(|end| format!("{:.1} ms", Duration::from_micros(end.micros).as_secs_f64() * 1e3));
+    let took = end.map(|end| milliseconds(end.micros));
     let error = end.and_then(|end| end.error.as_ref());
     let how =
         error.map_or_else(|| call.status().to_owned(), |error| format!("{}: {}", error.code, error.message));
@@ -122,43 +124,159 @@ fn print_call(call: &LoggedCall, output: &Output) -> anyhow::Result<()> {
 }
 
 fn show(id: &str, readers: &[LogReader], output: &Output) -> anyhow::Result<u8> {
-    for reader in readers {
-        if let Some(call) = reader.show(id)? {
-            if output.json {
-                output.document(&call)?;
-            } else {
-                output.result(&format!("{}\n", display_json(&call)?));
-            }
-            return Ok(DONE);
-        }
+    let mut calls = find_calls(id, readers)?;
+    let Some(call) = calls.pop().filter(|_| calls.is_empty()) else {
+        let what = if calls.is_empty() { "there is no call" } else { "several calls have the id" };
+        return Err(error_with_hint(
+            format!("{what} `{id}`"),
+            "list the newest calls with `toolgate log`; a unique prefix of an id is enough",
+        ));
+    };
+    if output.json {
+        output.document(&call)?;
+    } else {
+        output.result(&call_text(&call)?);
     }
-    Err(error_with_hint(format!("there is no call `{id}`"), "list the newest calls with `toolgate log`"))
+    Ok(DONE)
 }
 
-fn stats(filter: &CallFilter, readers: &[LogReader], output: &Output) -> anyhow::Result<u8> {
-    // Percentiles of several writers cannot be merged, so each writer has its own line.
-    let mut all = Vec::new();
-    for (writer, reader) in readers.iter().enumerate() {
-        for (tool, stats) in reader.stats(filter)? {
-            all.push(json!({ "tool": tool, "writer": writer + 1, "stats": stats, "errorRate": stats.error_rate() }));
+/// Returns the call with this id, or else the calls with this prefix of an id, at most two.
+fn find_calls(id: &str, readers: &[LogReader]) -> anyhow::Result<Vec<LoggedCall>> {
+    for reader in readers {
+        if let Some(call) = reader.show(id)? {
+            return Ok(vec![call]);
         }
     }
+    let mut calls = Vec::new();
+    for reader in readers {
+        for id in reader.ids_with_prefix(id, 2)? {
+            calls.extend(reader.show(&id)?);
+        }
+    }
+    calls.truncate(2);
+    Ok(calls)
+}
+
+/// Formats a call with all its details.
+fn call_text(call: &LoggedCall) -> anyhow::Result<String> {
+    let mut text = format!(
+        "{BOLD}{}{BOLD:#} {} by {}\n",
+        printable(call.tool()),
+        printable(call.status()),
+        printable(call.caller())
+    );
+    let mut row = |key: &str, value: &str| {
+        if !value.is_empty() {
+            text.push_str(&format!("  {DIM}{key:11}{DIM:#}  {}\n", printable(value)));
+        }
+    };
+    row("id", call.id());
+    row("began", &format!("{:.3}", call.time()));
+    if call.operation() != "tool" {
+        row("operation", call.operation());
+    }
+    if let Some(begin) = &call.begin {
+        row("server", begin.server.as_deref().unwrap_or_default());
+        let mut decision = begin.decision.clone();
+        if begin.not_approved {
+            decision.push_str(", not approved");
+        }
+        if !begin.rules.is_empty() {
+            decision.push_str(&format!(", by {}", begin.rules.join(", ")));
+        }
+        if let Some(person) = &begin.asked {
+            decision.push_str(&format!(", approved by {person}"));
+        }
+        if let Some(person) = &begin.refused_by {
+            decision.push_str(&format!(", refused by {person}"));
+        }
+        row("decision", &decision);
+        row("person", begin.person.as_deref().unwrap_or_default());
+        row("groups", &begin.groups.join(", "));
+        row("credential", begin.credential.as_deref().unwrap_or_default());
+        row("tainted", if begin.tainted { "yes" } else { "" });
+        row("session", begin.session.as_deref().unwrap_or_default());
+        row("correlation", &begin.correlation);
+        row("trace", &begin.trace);
+        row("definition", begin.definition.as_deref().unwrap_or_default());
+    }
+    if let Some(end) = &call.end {
+        let cached = if end.cached { ", from the cache" } else { "" };
+        let attempts = if end.attempts > 1 { format!(", {} attempts", end.attempts) } else { String::new() };
+        row("took", &format!("{}{attempts}{cached}", milliseconds(end.micros)));
+        row("sent as", &sent_as(end));
+        if let Some(error) = &end.error {
+            row("error", &format!("{} in {}: {}", error.code, error.stage, error.message));
+            row("effect", &error.outcome);
+            row("cause", error.cause.as_deref().unwrap_or_default());
+        }
+        let stage = |stage: &StageRecord| match stage {
+            StageRecord::Plain(name, micros) => format!("{name} {}", milliseconds(*micros)),
+            StageRecord::Noted(name, micros, note) => format!("{name} {} ({note})", milliseconds(*micros)),
+        };
+        row("stages", &end.stages.iter().map(stage).collect::<Vec<_>>().join(", "));
+    }
+    let (begin, end) = (call.begin.as_ref(), call.end.as_ref());
+    let arguments = begin.and_then(|begin| begin.arguments.as_deref());
+    let output = end.and_then(|end| end.output.as_deref());
+    text.push_str(&body_text("arguments", arguments, begin.and_then(|begin| begin.arguments_cut.as_ref()))?);
+    text.push_str(&body_text("output", output, end.and_then(|end| end.output_cut.as_ref()))?);
+    Ok(text)
+}
+
+/// Formats the credential that the server got, and its account there.
+fn sent_as(end: &EndRecord) -> String {
+    let EndRecord { upstream_credential, upstream_account, .. } = end;
+    let parts = [upstream_credential, upstream_account].into_iter().flatten();
+    parts.map(String::as_str).collect::<Vec<_>>().join(", account ")
+}
+
+/// Formats the arguments or the output of a call; empty if they were not recorded.
+fn body_text(
+    name: &str,
+    body: Option<&RawValue>,
+    truncated: Option<&TruncatedBody>,
+) -> anyhow::Result<String> {
+    if let Some(body) = body {
+        let body: Json = serde_json::from_str(body.get())?;
+        return Ok(format!("{BOLD}{name}{BOLD:#}\n{}\n", display_json(&body)?));
+    }
+    let Some(TruncatedBody { head, length, .. }) = truncated else { return Ok(String::new()) };
+    let shown = quoted_lines(head);
+    Ok(format!("{BOLD}{name}{BOLD:#} {DIM}the first part of {length} bytes{DIM:#}\n  | {shown}\n"))
+}
+
+fn milliseconds(micros: u64) -> String {
+    format!("{:.1} ms", Duration::from_micros(micros).as_secs_f64() * 1e3)
+}
+
+/// Prints the statistics of all writers, one row per tool.
+fn stats(filter: &CallFilter, readers: &[LogReader], output: &Output) -> anyhow::Result<u8> {
+    let all = LogReader::merged_stats(readers, filter)?;
     if output.json {
-        output.document(&all)?;
+        let row = |(tool, stats): (&String, &ToolStats)| json!({ "tool": tool, "stats": stats, "errorRate": stats.error_rate() });
+        output.document(&all.iter().map(row).collect::<Vec<_>>())?;
         return Ok(DONE);
     }
-    for one in &all {
-        let stats = &one["stats"];
-        let ms = |name: &str| stats[name].as_f64().unwrap_or_default() / 1e3;
-        output.result(&format!(
-            "{BOLD}{}{BOLD:#}  {} calls, {} errors, p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms\n",
-            printable(one["tool"].as_str().unwrap_or_default()),
-            stats["count"],
-            stats["errors"],
-            ms("p50_micros"),
-            ms("p90_micros"),
-            ms("p99_micros"),
-        ));
+    let header = ["tool", "calls", "errors", "cached", "p50 ms", "p90 ms", "p99 ms"].map(str::to_owned);
+    let ms = |micros: u64| format!("{:.1}", Duration::from_micros(micros).as_secs_f64() * 1e3);
+    let row = |(tool, stats): (&String, &ToolStats)| {
+        let ToolStats { count, errors, cached, p50_micros, p90_micros, p99_micros, .. } = *stats;
+        let (p50, p90, p99) = (ms(p50_micros), ms(p90_micros), ms(p99_micros));
+        [printable(tool), count.to_string(), errors.to_string(), cached.to_string(), p50, p90, p99]
+    };
+    let rows: Vec<_> = std::iter::once(header).chain(all.iter().map(row)).collect();
+    if all.is_empty() {
+        output.next_step("no calls match; make one with `toolgate tools call NAME`");
+        return Ok(DONE);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    for (index, row) in rows.iter().enumerate() {
+        let numbers = row.iter().zip(&widths).skip(1).map(|(cell, width)| format!("  {cell:>width$}"));
+        let (name, width, numbers) = (&row[0], widths[0], numbers.collect::<String>());
+        let style = if index == 0 { DIM } else { BOLD };
+        output.result(&format!("{style}{name:width$}{style:#}{numbers}\n"));
     }
     Ok(DONE)
 }

@@ -9,6 +9,7 @@ use toolgate_runtime::replay::{DecisionChange, ReplayReport};
 use toolgate_types::Caller;
 
 use crate::cli::{AnswerMode, PolicyCommand, PolicyTestArgs, ProjectArgs};
+use crate::command::app::AppChoice;
 use crate::command::{app, log};
 use crate::output::{BOLD, DIM, Output};
 use crate::owner_key;
@@ -39,29 +40,23 @@ fn test(args: &PolicyTestArgs, project: &ProjectArgs, output: &Output) -> anyhow
         ..CallFilter::default()
     };
     let readers: Vec<_> = log::log_folders(project, output).iter().map(LogReader::new).collect();
-    app::with_app(
-        project,
-        output,
-        AnswerMode::Decline,
-        |builder| builder,
-        async |app, errors| {
-            let runtime = app.runtime();
-            // Tools of a failed server are missing; the summary counts their calls as skipped.
-            app::report_errors(&errors, output);
-            let owner = app::find_caller(app, Caller::OWNER)?;
-            let queries = readers.iter().map(|reader| reader.query(filter.clone()));
-            let queries = queries.collect::<Result<Vec<_>, _>>()?;
-            let replay = runtime.replay(&policy, Some(&owner), queries.into_iter().flatten())?;
-            if output.json {
-                let mut document = serde_json::to_value(&replay)?;
-                document["policy"] = json!(version);
-                output.document(&document)?;
-            } else {
-                output.result(&replay_text(&replay));
-            }
-            Ok(if replay.flips.is_empty() { DONE } else { FAILED })
-        },
-    )
+    app::with_app(project, output, AppChoice::new(AnswerMode::Decline), async |app, errors| {
+        let runtime = app.runtime();
+        // Tools of a failed server are missing; the summary counts their calls as skipped.
+        app::report_errors(&errors, output);
+        let owner = app::find_caller(app, Caller::OWNER)?;
+        let queries = readers.iter().map(|reader| reader.query(filter.clone()));
+        let queries = queries.collect::<Result<Vec<_>, _>>()?;
+        let replay = runtime.replay(&policy, Some(&owner), queries.into_iter().flatten())?;
+        if output.json {
+            let mut document = serde_json::to_value(&replay)?;
+            document["policy"] = json!(version);
+            output.document(&document)?;
+        } else {
+            output.result(&replay_text(&replay));
+        }
+        Ok(if replay.flips.is_empty() { DONE } else { FAILED })
+    })
 }
 
 fn replay_text(replay: &ReplayReport) -> String {

@@ -10,7 +10,7 @@ use toolgate_types::profile::{SchemaDialect, ToolExposure};
 use toolgate_types::{CallerId, Profile};
 
 use crate::cli::{AnswerMode, ListArgs, ProjectArgs};
-use crate::command::app;
+use crate::command::app::{self, AppChoice};
 use crate::output::{BOLD, DIM, Output, error_or_hint, first_line};
 
 /// Tools that the OpenAI API accepts per request.
@@ -22,29 +22,23 @@ pub(crate) fn list(
     project: &ProjectArgs,
     output: &Output,
 ) -> anyhow::Result<u8> {
-    app::with_app(
-        project,
-        output,
-        AnswerMode::Ask,
-        |builder| builder,
-        async |app, errors| {
-            let runtime = app.runtime();
-            let caller = app::find_caller(app, &args.caller)?;
-            let profile = find_profile(app, &caller.id, named)?;
-            let view = ProfileView::new(&runtime.catalog(), &profile, None);
-            let shown: Vec<_> = view.ready().filter(|shown| runtime.may_see(&caller, &shown.tool)).collect();
-            let notes = notes(&view, &shown);
-            if output.json {
-                let definition = |shown: &&Arc<ProfileTool>| serde_json::from_str::<Json>(&shown.definition);
-                let definitions: Vec<Json> = shown.iter().map(definition).collect::<Result<_, _>>()?;
-                output.document(&json!({ "profile": &*profile, "tools": definitions, "notes": notes }))?;
-            } else {
-                print_tools(&profile, &shown, output);
-                notes.iter().for_each(|note| output.message(&format!("note: {}\n", printable(note))));
-            }
-            Ok(app::report_errors(&errors, output))
-        },
-    )
+    app::with_app(project, output, AppChoice::new(AnswerMode::Ask), async |app, errors| {
+        let runtime = app.runtime();
+        let caller = app::find_caller(app, &args.caller)?;
+        let profile = find_profile(app, &caller.id, named)?;
+        let view = ProfileView::new(&runtime.catalog(), &profile, None);
+        let shown: Vec<_> = view.ready().filter(|shown| runtime.may_see(&caller, &shown.tool)).collect();
+        let notes = notes(&view, &shown);
+        if output.json {
+            let definition = |shown: &&Arc<ProfileTool>| serde_json::from_str::<Json>(&shown.definition);
+            let definitions: Vec<Json> = shown.iter().map(definition).collect::<Result<_, _>>()?;
+            output.document(&json!({ "profile": &*profile, "tools": definitions, "notes": notes }))?;
+        } else {
+            print_tools(&profile, &shown, output);
+            notes.iter().for_each(|note| output.message(&format!("note: {}\n", printable(note))));
+        }
+        Ok(app::report_errors(&errors, output))
+    })
 }
 
 /// Returns the profile of a flag, if the caller may use it.

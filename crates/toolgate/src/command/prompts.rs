@@ -2,12 +2,12 @@
 
 use anyhow::bail;
 use serde_json::json;
-use toolgate_app::LogMode;
 use toolgate_redact::printable;
 use toolgate_runtime::{Operation, RawJson};
 
 use crate::DONE;
 use crate::cli::{AnswerMode, ProjectArgs, PromptArgs, PromptsCommand};
+use crate::command::app::AppChoice;
 use crate::command::{app, content, listing, tools};
 use crate::output::{BOLD, Output};
 
@@ -27,11 +27,11 @@ fn get(args: &PromptArgs, project: &ProjectArgs, output: &Output) -> anyhow::Res
     app::with_app(
         project,
         output,
-        AnswerMode::Ask,
-        |builder| builder.servers(|server| server == args.server).log(LogMode::OneCall),
+        AppChoice::new(AnswerMode::Ask).with_servers(|server| server == args.server).with_log(),
         async |app, _errors| {
             let runtime = app.runtime();
-            let offers = runtime.offers();
+            let mut offers = runtime.offers();
+            offers.retain(|(server, _)| *server == args.server);
             let known = offers.iter().flat_map(|(_, offer)| offer.prompts.iter());
             if !offers.is_empty()
                 && !known.into_iter().any(|prompt| prompt.id == args.name && prompt.fault.is_none())
@@ -48,7 +48,10 @@ fn get(args: &PromptArgs, project: &ProjectArgs, output: &Output) -> anyhow::Res
             let caller = app::find_caller(app, &args.caller)?;
             let arguments = RawJson::from_value(&arguments);
             let operation = Operation::prompt(args.server.clone(), args.name.clone(), arguments);
-            let result = app::operation_reply(runtime.execute(&caller, operation).await)?;
+            let (origin, progress) = app::call_origin(project, AnswerMode::Ask, &args.server, output);
+            let outcome = runtime.execute(&caller, operation.with_origin(origin)).await;
+            drop(progress);
+            let result = app::operation_reply(outcome)?;
             if output.json {
                 output.document(&result)?;
                 return Ok(DONE);

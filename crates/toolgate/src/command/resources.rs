@@ -1,10 +1,10 @@
 //! `toolgate resources list|read`.
 
-use toolgate_app::LogMode;
 use toolgate_runtime::Operation;
 
 use crate::DONE;
 use crate::cli::{AnswerMode, ProjectArgs, ResourceArgs, ResourcesCommand};
+use crate::command::app::AppChoice;
 use crate::command::{app, content, listing};
 use crate::output::Output;
 
@@ -27,13 +27,15 @@ fn read(args: &ResourceArgs, project: &ProjectArgs, output: &Output) -> anyhow::
     app::with_app(
         project,
         output,
-        AnswerMode::Ask,
-        |builder| builder.servers(|server| server == args.server).log(LogMode::OneCall),
+        AppChoice::new(AnswerMode::Ask).with_servers(|server| server == args.server).with_log(),
         async |app, _errors| {
             let runtime = app.runtime();
             let caller = app::find_caller(app, &args.caller)?;
             let operation = Operation::resource(args.uri.clone(), Some(args.server.clone()));
-            let result = app::operation_reply(runtime.execute(&caller, operation).await)?;
+            let (origin, progress) = app::call_origin(project, AnswerMode::Ask, &args.server, output);
+            let outcome = runtime.execute(&caller, operation.with_origin(origin)).await;
+            drop(progress);
+            let result = app::operation_reply(outcome)?;
             if output.json {
                 output.document(&result)?;
                 return Ok(DONE);

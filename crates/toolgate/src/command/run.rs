@@ -44,7 +44,10 @@ pub(crate) fn run(args: &RunArgs, project: &ProjectArgs, output: &Output) -> any
             Ok(code)
         });
     }
-    let parts = task_parts(args)?;
+    let parts = match &project.host {
+        Some(host) => host.task(),
+        None => task_parts(args)?,
+    };
     agent::with_agent(&args.agent, project, output, async |ReadyAgent { agent, caller }| {
         let mut run = match &args.resume {
             Some(id) => {
@@ -54,7 +57,8 @@ pub(crate) fn run(args: &RunArgs, project: &ProjectArgs, output: &Output) -> any
             None => agent.begin(caller)?,
         };
         let fresh = args.resume.is_none() || !parts.is_empty();
-        let ended = run_until_stopped(&mut run, fresh.then_some(parts), &on_event, ctrl_c()).await;
+        let stopped = agent::stopped(project);
+        let ended = run_until_stopped(&mut run, fresh.then_some(parts), &on_event, stopped).await;
         Ok(agent::exit_code(&ended))
     })
 }
@@ -65,7 +69,7 @@ pub(crate) async fn ctrl_c() {
 }
 
 /// Returns the task: text and attachments.
-fn task_parts(args: &RunArgs) -> anyhow::Result<Vec<Part>> {
+pub(crate) fn task_parts(args: &RunArgs) -> anyhow::Result<Vec<Part>> {
     let mut parts = Vec::new();
     if let Some(text) = &args.text {
         let text = if text == "-" {

@@ -5,7 +5,7 @@ use toolgate_redact::printable;
 use toolgate_runtime::{ChoiceDecision, SearchHit, ToolChoice};
 
 use crate::cli::{AnswerMode, ProjectArgs, SearchArgs};
-use crate::command::app;
+use crate::command::app::{self, AppChoice};
 use crate::output::{BOLD, DIM, Output, first_line};
 
 /// Width of the bar that shows a score.
@@ -13,41 +13,34 @@ const BAR_WIDTH: usize = 10;
 
 pub(crate) fn run(args: &SearchArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let words = args.words.join(" ");
-    app::with_app(
-        project,
-        output,
-        AnswerMode::Decline,
-        |builder| builder,
-        async |app, errors| {
-            let runtime = app.runtime();
-            let who = app::find_caller(app, &args.caller)?;
-            let hits = runtime.search(&who, &words, args.limit);
-            let choice = runtime.choose(&who, &words);
-            let catalog = runtime.catalog();
-            let about =
-                |hit: &SearchHit| catalog.resolve(&hit.name).map(|tool| first_line(&tool.description));
-            if output.json {
-                let hits: Vec<Json> = hits.iter().map(hit_json).collect();
-                if args.decide {
-                    output.document(&decision_json(&choice, &hits))?;
-                } else {
-                    output.document(&hits)?;
-                }
+    app::with_app(project, output, AppChoice::new(AnswerMode::Decline), async |app, errors| {
+        let runtime = app.runtime();
+        let who = app::find_caller(app, &args.caller)?;
+        let hits = runtime.search(&who, &words, args.limit);
+        let choice = runtime.choose(&who, &words);
+        let catalog = runtime.catalog();
+        let about = |hit: &SearchHit| catalog.resolve(&hit.name).map(|tool| first_line(&tool.description));
+        if output.json {
+            let hits: Vec<Json> = hits.iter().map(hit_json).collect();
+            if args.decide {
+                output.document(&decision_json(&choice, &hits))?;
             } else {
-                let width = hits.iter().map(|hit| hit.name.len()).max().unwrap_or(0);
-                for hit in &hits {
-                    let about = about(hit).unwrap_or_default();
-                    let (name, score) = (printable(&hit.name), &hit.score);
-                    output.result(&format!(
-                        "{score:.2} {DIM}{}{DIM:#} {BOLD}{name:width$}{BOLD:#}  {about}\n",
-                        bar(*score)
-                    ));
-                }
-                output.result(&format!("{}\n", decision_text(&choice)));
+                output.document(&hits)?;
             }
-            Ok(app::report_errors(&errors, output))
-        },
-    )
+        } else {
+            let width = hits.iter().map(|hit| hit.name.len()).max().unwrap_or(0);
+            for hit in &hits {
+                let about = about(hit).unwrap_or_default();
+                let (name, score) = (printable(&hit.name), &hit.score);
+                output.result(&format!(
+                    "{score:.2} {DIM}{}{DIM:#} {BOLD}{name:width$}{BOLD:#}  {about}\n",
+                    bar(*score)
+                ));
+            }
+            output.result(&format!("{}\n", decision_text(&choice)));
+        }
+        Ok(app::report_errors(&errors, output))
+    })
 }
 
 fn hit_json(hit: &SearchHit) -> Json {

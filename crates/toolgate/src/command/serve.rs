@@ -9,7 +9,7 @@ use toolgate_app::{ServeControl, ServeEnd, ServeError};
 use toolgate_types::Secret;
 
 use crate::cli::{ProjectArgs, ServeArgs};
-use crate::command::app;
+use crate::command::{app, remote};
 use crate::output::{BOLD, Output, toolgate_command};
 use crate::{DONE, FAILED, INVALID_CONFIG};
 
@@ -58,6 +58,7 @@ pub(crate) fn run(args: &ServeArgs, project: &ProjectArgs, output: &Output) -> a
                 }
             },
             stop: async || signals.next().await,
+            commands: Some(remote::handler(output)),
         };
         match gateway.serve(listener, control).await {
             Ok(ServeEnd::Drained) => Ok(DONE),

@@ -1,13 +1,13 @@
 //! `toolgate servers [show NAME]`. Login and logout are in [`login`].
 
 use anyhow::bail;
-use toolgate_app::AppBuilder;
 use toolgate_redact::printable;
 use toolgate_runtime::runtime::ServerStatus;
 use toolgate_store::document::EntryKind;
+use toolgate_types::ServerName;
 
-use crate::DONE;
 use crate::cli::{AnswerMode, ProjectArgs, ServersArgs, ServersCommand};
+use crate::command::app::AppChoice;
 use crate::command::{app, approve, change, login, tools, watch};
 use crate::output::{BOLD, DIM, Output, first_line};
 
@@ -24,40 +24,39 @@ pub(crate) fn run(args: &ServersArgs, project: &ProjectArgs, output: &Output) ->
             return change::remove(EntryKind::Server, args, project, output);
         }
         Some(ServersCommand::Show(server)) => Some(server.name.as_str()),
-        None => None,
+        Some(ServersCommand::List) | None => None,
     };
     if args.watch {
-        return app::with_app(
-            project,
-            output,
-            AnswerMode::Ask,
-            |builder| builder,
-            async |app, _errors| watch::run(app, output).await,
-        );
+        return app::with_app(project, output, AppChoice::new(AnswerMode::Ask), async |app, _errors| {
+            watch::run(app, output).await
+        });
     }
     let wanted = |name: &str| only.is_none_or(|only| only == name);
-    let choose = |builder| AppBuilder::servers(builder, wanted);
-    app::with_app(project, output, AnswerMode::Ask, choose, async |app, _errors| {
+    let choice = AppChoice::new(AnswerMode::Ask).with_servers(wanted);
+    app::with_app(project, output, choice, async |app, _errors| {
         let runtime = app.runtime();
-        let servers = runtime.servers();
+        let mut servers = runtime.servers();
+        servers.retain(|server| wanted(&server.name));
         if let Some(name) = only.filter(|_| servers.is_empty()) {
             bail!("there is no MCP server `{name}`; `toolgate servers` lists them");
         }
+        let code = app::outage_code(app, wanted);
         if output.json {
             output.document(&servers)?;
-            return Ok(DONE);
+            return Ok(code);
         }
         for server in &servers {
             output.result(&status_text(server));
         }
-        for tool in runtime.catalog().tools().filter(|tool| only.is_some() && tool.server.is_some()) {
+        let is_shown = |server: &ServerName| only == Some(server.as_str());
+        for tool in runtime.catalog().tools().filter(|tool| tool.server.as_ref().is_some_and(is_shown)) {
             let (name, about) = (printable(&tool.name), first_line(&tool.description));
             output.result(&format!("  {name} {DIM}{about}{DIM:#}{}\n", tools::quarantine_note(tool)));
         }
         if servers.is_empty() {
             output.next_step("no MCP servers yet; import yours with `toolgate import CLIENT`");
         }
-        Ok(DONE)
+        Ok(code)
     })
 }
 

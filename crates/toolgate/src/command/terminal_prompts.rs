@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use toolgate_config::{Environment, InputSpec};
 use toolgate_redact::printable;
@@ -19,6 +20,7 @@ use toolgate_runtime::questions::{
 
 use crate::cli::AnswerMode;
 use crate::command::agent::keys;
+use crate::command::remote::CommandLink;
 use crate::command::{login, questions};
 use crate::output::{BOLD, Output, quoted_lines, safe_text};
 
@@ -63,7 +65,8 @@ pub(crate) fn with_answers(environment: &Environment, answers: BTreeMap<String, 
 }
 
 /// Keyboard input that answers an approval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum ApprovalInput {
     Line,
     /// A single key, for a person who watches an agent.
@@ -77,6 +80,8 @@ pub(crate) struct TerminalResponder {
     approvals: ApprovalInput,
     /// True if a person can see the URL of a login, or the program in `BROWSER` can open it.
     can_login: bool,
+    /// The client with the terminal, if this process is not at it.
+    client: Option<CommandLink>,
 }
 
 impl TerminalResponder {
@@ -85,12 +90,28 @@ impl TerminalResponder {
             AnswerMode::Ask if !is_interactive() => AnswerMode::Decline,
             answers => answers,
         };
-        Self { answers, approvals, can_login: is_interactive() || login::browser().is_some() }
+        let can_login = is_interactive() || login::browser().is_some();
+        Self { answers, approvals, can_login, client: None }
+    }
+
+    /// Creates the responder of a command that runs in a gateway. Its person is at the terminal of the client.
+    pub(crate) fn of_client(
+        answers: AnswerMode,
+        approvals: ApprovalInput,
+        client: CommandLink,
+        is_interactive: bool,
+    ) -> Self {
+        let answers = match answers {
+            AnswerMode::Ask if !is_interactive => AnswerMode::Decline,
+            answers => answers,
+        };
+        // Logins belong to the gateway, not to a command.
+        Self { answers, approvals, can_login: false, client: Some(client) }
     }
 
     /// Creates the responder of `servers login`. A person typed the command, so one is present.
     pub(crate) fn for_login() -> Self {
-        Self { answers: AnswerMode::Decline, approvals: ApprovalInput::Line, can_login: true }
+        Self { answers: AnswerMode::Decline, approvals: ApprovalInput::Line, can_login: true, client: None }
     }
 }
 
@@ -114,8 +135,13 @@ impl Responder for TerminalResponder {
             }
             // Reading from a terminal blocks the thread.
             let approvals = self.approvals;
-            let asked = tokio::task::spawn_blocking(move || prompt(&question, approvals)).await;
-            let answer = asked.ok().flatten().ok_or(NoAnswer::NoResponder)?;
+            let answer = match &self.client {
+                Some(client) => client.ask(&question, approvals).await,
+                None => {
+                    tokio::task::spawn_blocking(move || prompt(&question, approvals)).await.ok().flatten()
+                }
+            };
+            let answer = answer.ok_or(NoAnswer::NoResponder)?;
             Ok(HumanReply { answer, by: AT_TERMINAL.to_owned() })
         })
     }
@@ -147,7 +173,7 @@ fn default_values(schema: &Json) -> Option<Json> {
 }
 
 /// Asks the person at the terminal. `None` if stdin is closed.
-fn prompt(question: &Question, approvals: ApprovalInput) -> Option<Answer> {
+pub(crate) fn prompt(question: &Question, approvals: ApprovalInput) -> Option<Answer> {
     keys::discard_pending();
     match question {
         Question::Approval(asked) => Some(Answer::Value(prompt_approval(asked, approvals).into())),

@@ -1,19 +1,24 @@
 //! `toolgate tools list|show|call`. Changes are in [`change`], tests of examples in [`examples`].
 
+use std::sync::Arc;
+
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value as Json};
-use toolgate_app::{LogMode, parse_json, servers_with_tool};
+use toolgate_app::{parse_json, servers_with_tool};
 use toolgate_redact::printable;
-use toolgate_runtime::runtime::StartError;
-use toolgate_runtime::{CallOutcome, CallStep, CatalogTool, Operation, RawJson, ToolState, TraceContext};
+use toolgate_runtime::runtime::{LimitsInForce, StartError};
+use toolgate_runtime::{
+    CallOutcome, CallStep, Catalog, CatalogTool, Operation, RawJson, ToolState, TraceContext,
+};
 use toolgate_store::document::EntryKind;
-use toolgate_types::tool::{Category, ToolContract};
+use toolgate_types::tool::{Category, RateLimit, ToolContract};
 use toolgate_types::{CallError, ErrorCode, ServerName, ToolResult};
 
 use crate::cli::{AnswerMode, CallArgs, ListArgs, ProjectArgs, ToolsCommand};
+use crate::command::app::AppChoice;
 use crate::command::{app, change, content, examples, profiles, scaffold, search};
 use crate::output::{BOLD, DIM, Output, display_json, error_with_hint, first_line, quoted_lines};
-use crate::{DONE, FAILED};
+use crate::{DONE, FAILED, SERVER_DOWN};
 
 pub(crate) fn run(command: &ToolsCommand, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     match command {
@@ -34,17 +39,16 @@ fn list(args: &ListArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
         return profiles::list(profile, args, project, output);
     }
     let ListArgs { server, category, tag, caller: who, .. } = args;
-    app::with_app_within(
-        app::SHORT_WAIT,
+    let is_wanted = |name: &str| server.as_deref().is_none_or(|server| server == name);
+    app::with_app(
         project,
         output,
-        AnswerMode::Ask,
-        |builder| builder.servers(|name| server.as_deref().is_none_or(|server| server == name)),
+        AppChoice::new(AnswerMode::Ask).with_short_wait().with_servers(is_wanted),
         async |app, errors| {
             let runtime = app.runtime();
             let catalog = runtime.catalog();
             let who = app::find_caller(app, who)?;
-            let wanted = |tool: &&std::sync::Arc<CatalogTool>| {
+            let wanted = |tool: &&Arc<CatalogTool>| {
                 let from = tool.server.as_ref().map(ServerName::as_str);
                 server.as_deref().is_none_or(|server| from == Some(server))
                     && category.as_deref().is_none_or(|name| tool.category.map(Category::label) == Some(name))
@@ -54,6 +58,8 @@ fn list(args: &ListArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
             let tools: Vec<_> = catalog.tools().filter(wanted).collect();
             if output.json {
                 output.document(&tools.iter().map(|tool| tool.as_ref()).collect::<Vec<_>>())?;
+            } else if let Some(columns) = output.terminal().columns {
+                output.result(&grouped_text(&tools, columns));
             } else {
                 let width = tools.iter().map(|tool| tool.name.len()).max().unwrap_or(0);
                 for tool in &tools {
@@ -66,7 +72,7 @@ fn list(args: &ListArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
                 }
             }
             app::report_awaited(app, output);
-            let code = app::report_errors(&errors, output);
+            let code = app::report_errors(&errors, output).max(app::outage_code(app, is_wanted));
             if code == DONE && !output.json {
                 output.next_step(
                     "show one with `toolgate tools show NAME`, call it with `toolgate tools call NAME key=value`",
@@ -75,6 +81,46 @@ fn list(args: &ListArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
             Ok(code)
         },
     )
+}
+
+/// Fewest columns for a description. On a narrower terminal, lines wrap.
+const MIN_DESCRIPTION_COLUMNS: usize = 20;
+
+/// Formats tools for a terminal: grouped by server, with descriptions cut at its width.
+fn grouped_text(tools: &[&Arc<CatalogTool>], columns: usize) -> String {
+    let width = tools.iter().map(|tool| tool.name.chars().count()).max().unwrap_or(0);
+    let left = columns.saturating_sub(width + 4).max(MIN_DESCRIPTION_COLUMNS);
+    let mut groups: Vec<(Option<&ServerName>, Vec<&Arc<CatalogTool>>)> = Vec::new();
+    for tool in tools {
+        match groups.iter_mut().find(|(server, _)| *server == tool.server.as_ref()) {
+            Some((_, group)) => group.push(tool),
+            None => groups.push((tool.server.as_ref(), vec![tool])),
+        }
+    }
+    let mut text = String::new();
+    for (index, (server, group)) in groups.iter().enumerate() {
+        let gap = if index == 0 { "" } else { "\n" };
+        let title = server.map_or_else(|| "your own".to_owned(), ToString::to_string);
+        let count = if group.len() == 1 { "1 tool".to_owned() } else { format!("{} tools", group.len()) };
+        text.push_str(&format!("{gap}{BOLD}{title}{BOLD:#} {DIM}{count}{DIM:#}\n"));
+        for tool in group {
+            let about = format!("{}{}", first_line(&tool.description), quarantine_note(tool));
+            let name = printable(&tool.name);
+            text.push_str(&format!("  {name:width$}  {DIM}{}{DIM:#}\n", cut(&about, left)));
+        }
+    }
+    text
+}
+
+/// Cuts a text at a number of columns.
+fn cut(text: &str, columns: usize) -> String {
+    if text.chars().count() <= columns {
+        return text.to_owned();
+    }
+    let mut cut: String = text.chars().take(columns.saturating_sub(1)).collect();
+    cut.truncate(cut.trim_end().len());
+    cut.push('…');
+    cut
 }
 
 /// Formats the reason for a quarantine, to append to a tool.
@@ -89,13 +135,12 @@ fn show(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8
     app::with_app(
         project,
         output,
-        AnswerMode::Ask,
-        |builder| builder.servers(servers_with_tool(name, &project.folder)),
+        AppChoice::new(AnswerMode::Ask).with_servers(servers_with_tool(name, &project.folder)),
         async |app, errors| {
             let runtime = app.runtime();
             let catalog = runtime.catalog();
             let Some(tool) = catalog.resolve(name) else {
-                return Err(missing_tool_error(name, errors, output));
+                return missing_tool(name, &catalog, errors, output);
             };
             if output.json {
                 output.document(tool.as_ref())?;
@@ -112,31 +157,56 @@ fn show(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8
             let may = |may: bool| if may { "may" } else { "may not" };
             output.result(&format!(
                 "{BOLD}{name}{BOLD:#}{title} {DIM}{from}{DIM:#}{}\n{description}\n\n\
-                 version {version}, {} risk, {} be repeated, {} be cached\n{schema}\n",
+                 version {version}, {} risk, {} be repeated, {} be cached\n{}\n{schema}\n",
                 quarantine_note(tool),
                 risk.label(),
                 may(*idempotent),
                 may(*cacheable),
+                limits_text(&runtime.limits_in_force(tool), tool),
             ));
             Ok(DONE)
         },
     )
 }
 
+/// Formats the limits of a tool, and the permissions that its callers need.
+fn limits_text(limits: &LimitsInForce, tool: &CatalogTool) -> String {
+    let LimitsInForce { timeout, max_instances, max_output, rate_limit, cache_ttl } = limits;
+    let mut parts = vec![
+        format!("timeout {timeout}"),
+        match max_instances.get() {
+            1 => "1 call at a time".to_owned(),
+            most => format!("{most} calls at a time"),
+        },
+        format!("output up to {max_output}"),
+    ];
+    if let Some(RateLimit { max_calls, window }) = rate_limit {
+        parts.push(format!("{max_calls} calls per {window} and caller"));
+    }
+    if let Some(time) = cache_ttl {
+        parts.push(format!("cached for {time}"));
+    }
+    let mut text = parts.join(", ");
+    if !tool.permissions.is_empty() {
+        let needed: Vec<_> = tool.permissions.iter().map(|permission| format!("`{permission}`")).collect();
+        text.push_str(&format!("\nneeds {}", needed.join(", ")));
+    }
+    text
+}
+
 fn call(args: &CallArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    app::with_app_within(
-        app::SHORT_WAIT,
+    let may_have_tool = servers_with_tool(&args.name, &project.folder);
+    app::with_app(
         project,
         output,
-        args.answers,
-        |builder| builder.servers(servers_with_tool(&args.name, &project.folder)).log(LogMode::OneCall),
+        AppChoice::new(args.answers).with_short_wait().with_servers(may_have_tool).with_log(),
         async |app, mut errors| {
             let runtime = app.runtime();
             if runtime.catalog().resolve(&args.name).is_none() && !runtime.awaited_servers().is_empty() {
                 // Only a server that has not answered yet can have the tool.
-                match app.discover_late().await {
+                match app::wait_for_late_servers(app, project, output).await {
                     Ok(more) => errors.extend(more),
-                    Err(failure) => return Ok(app::report_failure(&failure, output)),
+                    Err(code) => return Ok(code),
                 }
             }
             let catalog = runtime.catalog();
@@ -144,21 +214,30 @@ fn call(args: &CallArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
             let tool = catalog.resolve(&args.name);
             let caller = app::find_caller(app, &args.caller)?;
             let arguments = parse_arguments(args, tool.map(AsRef::as_ref))?;
+            let has_server = tool.is_some_and(|tool| tool.server.is_some());
+            let unknown = tool.and_then(|tool| misspelt_argument(&args.pairs, tool));
             let operation =
-                Operation::tool(args.name.clone(), arguments).with_trace(call_trace(args, output));
-            let operation = Operation { full_result: args.whole, ..operation };
+                Operation::tool(args.name.clone(), arguments).with_trace(call_trace(args, project, output));
+            let asks =
+                tool.and_then(|tool| tool.server.as_ref()).map_or(args.caller.as_str(), ServerName::as_str);
+            let (origin, progress) = app::call_origin(project, args.answers, asks, output);
+            let operation = Operation { full_result: args.whole, ..operation.with_origin(origin) };
             let called = runtime.execute(&caller, operation).await;
+            drop(progress);
             if args.trace {
                 output.message(&stages_text(&called));
             }
             if tool.is_none() && !(output.json && errors.is_empty()) {
-                return Err(missing_tool_error(&args.name, errors, output));
+                return missing_tool(&args.name, &catalog, errors, output);
+            }
+            if let Some(note) = unknown {
+                output.message(&format!("note: {note}\n"));
             }
             if output.json {
                 let envelope = runtime.envelope(&caller, &called);
-                return print_envelope(&envelope, args.trace.then_some(&called.steps), output);
+                return print_envelope(&envelope, args.trace.then_some(&called.steps), has_server, output);
             }
-            print_content(&called, output)
+            print_content(&called, has_server, output)
         },
     )
 }
@@ -167,6 +246,7 @@ fn call(args: &CallArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
 fn print_envelope(
     envelope: &ToolResult<&RawJson, &CallError>,
     steps: Option<&Vec<CallStep>>,
+    has_server: bool,
     output: &Output,
 ) -> anyhow::Result<u8> {
     let mut document = serde_json::to_value(envelope)?;
@@ -174,18 +254,29 @@ fn print_envelope(
         document["trace"] = serde_json::to_value(steps)?;
     }
     output.document(&document)?;
-    Ok(if envelope.error.is_none() { DONE } else { FAILED })
+    Ok(exit_code(envelope.error, has_server))
+}
+
+/// Returns the exit code of a call. A built-in tool has no server that could be down.
+fn exit_code(error: Option<&CallError>, has_server: bool) -> u8 {
+    match error {
+        None => DONE,
+        Some(error) if has_server && error.code == ErrorCode::ServiceUnavailable => SERVER_DOWN,
+        Some(_) => FAILED,
+    }
 }
 
 /// Prints the content of the result.
-fn print_content(called: &CallOutcome, output: &Output) -> anyhow::Result<u8> {
+fn print_content(called: &CallOutcome, has_server: bool, output: &Output) -> anyhow::Result<u8> {
     let CallOutcome { result, reply, .. } = called;
-    let code = if result.error.is_none() { DONE } else { FAILED };
+    let code = exit_code(result.error.as_ref(), has_server);
     let Some(reply) = reply else {
         let error = result.error.as_ref().expect("what has no reply has an error");
         let message = error.to_string();
         let hint = error.hint.as_deref();
-        return Err(hint.map_or_else(|| anyhow!("{message}"), |hint| error_with_hint(message.clone(), hint)));
+        output
+            .error(&hint.map_or_else(|| anyhow!("{message}"), |hint| error_with_hint(message.clone(), hint)));
+        return Ok(code);
     };
     let reply: Json = reply.parse()?;
     let blocks = reply["content"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -211,8 +302,12 @@ fn stages_text(called: &CallOutcome) -> String {
 
 /// Returns the trace of the call, as part of the trace in `TRACEPARENT`. An invalid correlation id is replaced, with a
 /// note.
-fn call_trace(args: &CallArgs, output: &Output) -> TraceContext {
-    let parent = std::env::var("TRACEPARENT").unwrap_or_default();
+fn call_trace(args: &CallArgs, project: &ProjectArgs, output: &Output) -> TraceContext {
+    let parent = match &project.host {
+        Some(host) => host.trace_parent(),
+        None => std::env::var("TRACEPARENT").ok(),
+    };
+    let parent = parent.unwrap_or_default();
     let Some(given) = &args.correlation_id else { return TraceContext::generate().with_parent(&parent) };
     let trace = TraceContext::new(given).with_parent(&parent);
     if trace.correlation_id() != given {
@@ -224,22 +319,45 @@ fn call_trace(args: &CallArgs, output: &Output) -> TraceContext {
     trace
 }
 
-/// Explains why a tool does not exist: its server may have failed to start.
-fn missing_tool_error(name: &str, mut errors: Vec<StartError>, output: &Output) -> anyhow::Error {
+/// Explains why a tool does not exist: its server may have failed to start. Returns the exit code.
+fn missing_tool(
+    name: &str,
+    catalog: &Catalog,
+    mut errors: Vec<StartError>,
+    output: &Output,
+) -> anyhow::Result<u8> {
     let Some(last) = errors.pop() else {
-        return match toolgate_runtime::builtins::config_key(name) {
-            Some(key) => error_with_hint(
-                format!("there is no tool `{name}`"),
-                format!("enable it with `{key}` in toolgate.yaml; see docs/builtins.md"),
-            ),
-            None => anyhow!("there is no tool `{name}`; `toolgate tools list` shows them all"),
-        };
+        return Err(unknown_tool(name, catalog));
     };
     app::report_errors(&errors, output);
-    match &last {
+    output.error(&match &last {
         StartError::Server { hint: Some(hint), .. } => error_with_hint(last.to_string(), hint.as_ref()),
         _ => last.into(),
-    }
+    });
+    Ok(SERVER_DOWN)
+}
+
+/// Returns the error for a name that no tool has.
+pub(crate) fn unknown_tool(name: &str, catalog: &Catalog) -> anyhow::Error {
+    let meant = toolgate_config::closest_match(name, catalog.tools().map(|tool| tool.name.as_str()));
+    let hint = match (toolgate_runtime::builtins::config_key(name), meant) {
+        (Some(key), _) => format!("enable it with `{key}` in toolgate.yaml; see docs/builtins.md"),
+        (None, Some(meant)) => format!("did you mean `{}`?", printable(meant)),
+        (None, None) => "list all with `toolgate tools list`".to_owned(),
+    };
+    error_with_hint(format!("there is no tool `{name}`"), hint)
+}
+
+/// Returns a note about an argument that the tool does not have, if it has a similar one.
+fn misspelt_argument(pairs: &[String], tool: &CatalogTool) -> Option<String> {
+    let schema: Json = tool.input_schema.parse().ok()?;
+    let known = schema["properties"].as_object()?;
+    let keys = pairs.iter().filter_map(|pair| pair.split_once('=')).map(|(key, _)| key);
+    keys.filter(|key| !known.contains_key(*key)).find_map(|key| {
+        let meant = toolgate_config::closest_match(key, known.keys().map(String::as_str))?;
+        let (tool, key, meant) = (printable(&tool.name), printable(key), printable(meant));
+        Some(format!("`{tool}` has no argument `{key}`; did you mean `{meant}`?"))
+    })
 }
 
 fn parse_arguments(args: &CallArgs, tool: Option<&CatalogTool>) -> anyhow::Result<RawJson> {

@@ -1,13 +1,14 @@
 //! `toolgate why CALLER TOOL [JSON]`: explains a policy decision.
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use serde_json::json;
 use toolgate_app::{parse_json, servers_with_tool};
 use toolgate_redact::printable;
 use toolgate_runtime::{Explanation, Operation};
 
 use crate::cli::{AnswerMode, ProjectArgs, WhyArgs};
-use crate::command::app;
+use crate::command::app::{self, AppChoice};
+use crate::command::tools;
 use crate::output::{BOLD, Output, quoted_lines};
 use crate::{DONE, FAILED};
 
@@ -16,17 +17,15 @@ pub(crate) fn run(args: &WhyArgs, project: &ProjectArgs, output: &Output) -> any
     app::with_app(
         project,
         output,
-        AnswerMode::Decline,
-        |builder| builder.servers(servers_with_tool(tool, &project.folder)),
+        AppChoice::new(AnswerMode::Decline).with_servers(servers_with_tool(tool, &project.folder)),
         async |app, _errors| {
             let runtime = app.runtime();
             let who = app::find_caller(app, caller)?;
             let arguments =
                 parse_json(arguments).with_context(|| format!("`{arguments}` is not valid JSON"))?;
             let request = Operation::tool(tool.clone(), arguments);
-            let explanation = runtime
-                .explain(&who, &request)
-                .ok_or_else(|| anyhow!("there is no tool `{tool}`; `toolgate tools list` shows them all"))?;
+            let explanation = runtime.explain(&who, &request);
+            let explanation = explanation.ok_or_else(|| tools::unknown_tool(tool, &runtime.catalog()))?;
             let code = if explanation.decision == "allow" && explanation.held_back.is_none() {
                 DONE
             } else {

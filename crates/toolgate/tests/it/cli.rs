@@ -6,6 +6,8 @@ mod escapes;
 mod help;
 mod import;
 mod init;
+mod listings;
 mod policy_test;
+mod running_gateway;
 mod search;
 mod tutorial;

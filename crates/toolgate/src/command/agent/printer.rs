@@ -3,8 +3,6 @@
 //! Invariant: the answer goes to stdout, everything else to stderr; text from outside is sanitised; the only control
 //! sequences are styles and the redrawing of the last line, and only on a terminal.
 
-use std::io::IsTerminal as _;
-
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value as Json;
 use toolgate_agent::{EndReason, RunEvent, RunOutcome, RunUsage};
@@ -51,7 +49,7 @@ pub(crate) struct CallDetails {
 
 impl<'a> Printer<'a> {
     pub(crate) fn new(output: &'a Output) -> Self {
-        let is_terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+        let is_terminal = output.terminal().is_stdout && output.terminal().is_stderr;
         Self { output, is_terminal, state: Mutex::default() }
     }
 

@@ -13,7 +13,7 @@ fn run(arguments: &str) -> RunOutput {
 
 #[test]
 fn help() {
-    assert_snapshot!(run("--help").stdout, @"
+    assert_snapshot!(run("--help").stdout, @r"
     A gateway between AI agents and their tools
 
     Usage: toolgate [OPTIONS] <COMMAND>
@@ -53,6 +53,8 @@ fn help() {
     Options:
       -C, --project <DIR>  Project folder [default: .]
           --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
+          --standalone     Start the servers for this command, even if `toolgate serve` runs for the
+                           project
           --json           Print one JSON document on stdout; messages go to stderr
           --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
                            [default: auto]
@@ -65,9 +67,9 @@ fn help() {
       toolgate -C my-project serve    run the gateway
       toolgate import vscode          import the MCP servers of an editor
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage, 78 invalid configuration.
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 69 a server is down, 78 invalid configuration.
     ");
-    assert_snapshot!(run("init --help").stdout, @"
+    assert_snapshot!(run("init --help").stdout, @r"
     Create a small working project
 
     Usage: toolgate init [OPTIONS] [DIR]
@@ -78,6 +80,8 @@ fn help() {
     Options:
       -C, --project <DIR>  Project folder [default: .]
           --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
+          --standalone     Start the servers for this command, even if `toolgate serve` runs for the
+                           project
           --json           Print one JSON document on stdout; messages go to stderr
           --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
                            [default: auto]
@@ -89,7 +93,7 @@ fn help() {
 
     Existing files are never overwritten.
     ");
-    assert_snapshot!(run("check --help").stdout, @"
+    assert_snapshot!(run("check --help").stdout, @r"
     Check the configuration and explain it
 
     Usage: toolgate check [OPTIONS]
@@ -109,8 +113,14 @@ fn help() {
               
               [default: standard]
 
+          --all
+              Show values that no file sets, too
+
           --file <FILE>
               Project file, in any supported format [default: found in DIR by its name]
+
+          --standalone
+              Start the servers for this command, even if `toolgate serve` runs for the project
 
           --json
               Print one JSON document on stdout; messages go to stderr
@@ -129,13 +139,15 @@ fn help() {
       toolgate --file .vscode/mcp.json check   a config file of another program
       toolgate check --json | jq .servers      for scripts
       toolgate check --contract full           the full tool contract, as a checklist per tool
+      toolgate check --all                     every value, the defaults too
 
-    Shows every value and the file it comes from. Reports all problems in all files. Starts and writes
-    nothing.
+    Shows the values that differ from the defaults, and the files they come from. Reports all problems
+    in
+    all files. Starts and writes nothing.
 
     Exit codes: 0 valid, 1 a rule of the contract is not met, 78 invalid configuration.
     ");
-    assert_snapshot!(run("import --help").stdout, @"
+    assert_snapshot!(run("import --help").stdout, @r"
     Import MCP servers from another program
 
     Usage: toolgate import [OPTIONS] <FILE|CLIENT>
@@ -149,6 +161,8 @@ fn help() {
           --dry-run        Show the result, write nothing
           --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
           --replace        Overwrite servers of the same name, which are skipped otherwise
+          --standalone     Start the servers for this command, even if `toolgate serve` runs for the
+                           project
           --json           Print one JSON document on stdout; messages go to stderr
           --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
                            [default: auto]
@@ -163,7 +177,7 @@ fn help() {
     in
     plain text go to `.env`; do not commit that file.
     ");
-    assert_snapshot!(run("schema --help").stdout, @"
+    assert_snapshot!(run("schema --help").stdout, @r"
     Print the JSON Schema of a config file
 
     Usage: toolgate schema [OPTIONS] [FILE]
@@ -176,6 +190,8 @@ fn help() {
       -C, --project <DIR>  Project folder [default: .]
           --reference      Print the reference page as Markdown instead
           --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
+          --standalone     Start the servers for this command, even if `toolgate serve` runs for the
+                           project
           --json           Print one JSON document on stdout; messages go to stderr
           --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
                            [default: auto]
@@ -189,7 +205,7 @@ fn help() {
     In VS Code, this first line of toolgate.yaml turns on completion and validation:
       # yaml-language-server: $schema=./toolgate.schema.json
     ");
-    assert_snapshot!(run("completions --help").stdout, @"
+    assert_snapshot!(run("completions --help").stdout, @r"
     Print shell completions
 
     Usage: toolgate completions [OPTIONS] <SHELL>
@@ -200,6 +216,8 @@ fn help() {
     Options:
       -C, --project <DIR>  Project folder [default: .]
           --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
+          --standalone     Start the servers for this command, even if `toolgate serve` runs for the
+                           project
           --json           Print one JSON document on stdout; messages go to stderr
           --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
                            [default: auto]
@@ -210,7 +228,7 @@ fn help() {
       toolgate completions zsh  > ~/.zfunc/_toolgate
       toolgate completions fish > ~/.config/fish/completions/toolgate.fish
     ");
-    assert_snapshot!(run("man --help").stdout, @"
+    assert_snapshot!(run("man --help").stdout, @r"
     Print or write the manual pages
 
     Usage: toolgate man [OPTIONS]
@@ -219,6 +237,8 @@ fn help() {
       -C, --project <DIR>  Project folder [default: .]
           --output <DIR>   Folder to write all pages to [default: print toolgate(1)]
           --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
+          --standalone     Start the servers for this command, even if `toolgate serve` runs for the
+                           project
           --json           Print one JSON document on stdout; messages go to stderr
           --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
                            [default: auto]

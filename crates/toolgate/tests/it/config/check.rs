@@ -65,7 +65,7 @@ toolbox:
 fn the_quickstart() {
     let program = Program::new(&[]);
     program.run("init");
-    assert_snapshot!(program.run("check"), @"
+    assert_snapshot!(program.run("check"), @r"
     exit code 0
     ----- stdout
     quickstart [project]
@@ -73,27 +73,23 @@ fn the_quickstart() {
     read from toolgate.yaml, tools/tools.json, mcp.json
 
     limits
-        max_concurrent   16       toolgate.yaml:26:19
-        default_timeout  30s      toolgate.yaml:27:20
-        max_output       4MiB     default
-        on_collision     qualify  default
-        taint_window     1h       default
+        max_concurrent   16   toolgate.yaml:26:19
+        default_timeout  30s  toolgate.yaml:27:20
+
+    serve
+        listen  127.0.0.1:7332  default address
 
     callers
         owner  *:*  toolgate.yaml:16:18
 
     results
-        max_inline  64KiB   toolgate.yaml:23:15
-        keep        1h      default
-        max_disk    256MiB  default
+        max_inline  64KiB  toolgate.yaml:23:15
 
     tools
       word_count · Counts the lines, words and characters of a text. Use it to find out how long a text is; it returns three numbers.
         script            tools/word_count.py run()  tools/tools.json:4:15
         arguments         text: string               tools/tools.json:7:23
         timeout           10s                        response_time
-        version           1.0.0                      default
-        max_memory        1GiB                       default
         parallel_capable  true                       tools/tools.json:28:27
         category          analysis                   tools/tools.json:25:19
         response_time     medium                     tools/tools.json:26:24
@@ -103,13 +99,12 @@ fn the_quickstart() {
         script      tools/disk_usage.sh  tools/tools.json:39:15
         arguments   folder?: string      tools/tools.json:42:23
         timeout     10s                  toolgate.yaml:32:16
-        version     1.0.0                default
-        max_memory  1GiB                 default
         category    query                tools/tools.json:50:19
         idempotent  true                 tools/tools.json:51:21
         tags        files                tools/tools.json:52:15
 
     ----- stderr
+    13 defaults are not shown; use `--all`
     good: 0 MCP servers and 2 tools.
     next: change toolgate.yaml and check again, or add MCP servers with `toolgate import CLIENT`
     ");
@@ -125,58 +120,33 @@ fn a_project_with_one_of_everything() {
     read from toolgate.yaml, .env, tools.json, mcp.json
 
     limits
-        max_concurrent   20      toolgate.yaml:5:19
-        default_timeout  30s     default
-        max_output       512KiB  toolgate.yaml:6:15
-        on_collision     error   toolgate.yaml:7:17
-        taint_window     1h      default
+        max_concurrent  20      toolgate.yaml:5:19
+        max_output      512KiB  toolgate.yaml:6:15
+        on_collision    error   toolgate.yaml:7:17
+
+    serve
+        listen  127.0.0.1:7332  default address
 
     MCP servers
       customers · The customers.
-        transport                          http                           default
         url                                https://${CUSTOMERS_HOST}/mcp  toolgate.yaml:14:12
         headers.Authorization              ***                            toolgate.yaml:15:16
-        sse_read_timeout                   5m                             default
-        terminate_on_close                 true                           default
-        startup                            required                       default
         mode                               dynamic                        toolgate.yaml:16:13
         default_tool_config.max_instances  10                             toolgate.yaml:17:45
         default_tool_config.timeout        30s                            toolgate.yaml:17:58
         tool_denylist                      delete_customer                toolgate.yaml:18:22
-        trusted                            false                          default
-        approved                           true                           default
-        output_validation                  warn                           default
-        load_tools                         true                           default
-        load_prompts                       true                           default
-        timeout                            10s                            default
-        request_timeout                    1m                             default
       github
-        transport          stdio     default
-        command            npx       mcp.json:8:18
-        args               -y @modelcontextprotocol/server-github --region=${input:region}  mcp.json:9:15
-        env.GITHUB_TOKEN   ***       mcp.json:10:14
-        env.HTTP_PROXY     (unset)   mcp.json:10:14
-        cwd                .         default
-        encoding           utf-8     default
-        startup            required  default
-        mode               dynamic   default
-        trusted            false     default
-        approved           true      default
-        output_validation  warn      default
-        load_tools         true      default
-        load_prompts       true      default
-        timeout            1m        default
-        request_timeout    1m        default
+        command           npx      mcp.json:8:18
+        args              -y @modelcontextprotocol/server-github --region=${input:region}  mcp.json:9:15
+        env.GITHUB_TOKEN  ***      mcp.json:10:14
+        env.HTTP_PROXY    (unset)  mcp.json:10:14
 
     tools
       echo · Says it again.
         script                echo.py run()  tools.json:1:23
         arguments             text: string   tools.json:1:80
         timeout               2s             toolgate.yaml:9:30
-        version               1.0.0          default
-        max_memory            1GiB           default
         max_instances         3              toolgate.yaml:9:51
-        idempotent            false          default
         rate_limit.max_calls  5              tools.json:2:89
         rate_limit.window     1m             tools.json:2:89
 
@@ -198,6 +168,7 @@ fn a_project_with_one_of_everything() {
     12 |     "old": { "type": "sse", "url": "http://localhost:8000/sse", "enabled": false }
        |     ^^^^^
 
+    32 defaults are not shown; use `--all`
     good: 2 MCP servers and 1 tool, with 1 note.
     next: change toolgate.yaml and check again, or add MCP servers with `toolgate import CLIENT`
     "#);
@@ -258,37 +229,22 @@ fn registries_without_a_project_file() {
         ("tools.json", r#"{"tools": []}"#),
         (".vscode/mcp.json", r#"{"servers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}"#),
     ];
-    assert_snapshot!(check(&files, "check"), @"
+    assert_snapshot!(check(&files, "check"), @r"
     exit code 0
     ----- stdout
     project [project]
     read from tools.json, .vscode/mcp.json
 
-    limits
-        max_concurrent   64       default
-        default_timeout  30s      default
-        max_output       4MiB     default
-        on_collision     qualify  default
-        taint_window     1h       default
+    serve
+        listen  127.0.0.1:7332  default address
 
     MCP servers
       time
-        transport          stdio            default
-        command            uvx              .vscode/mcp.json:1:34
-        args               mcp-server-time  .vscode/mcp.json:1:49
-        cwd                .                default
-        encoding           utf-8            default
-        startup            required         default
-        mode               dynamic          default
-        trusted            false            default
-        approved           true             default
-        output_validation  warn             default
-        load_tools         true             default
-        load_prompts       true             default
-        timeout            1m               default
-        request_timeout    1m               default
+        command  uvx              .vscode/mcp.json:1:34
+        args     mcp-server-time  .vscode/mcp.json:1:49
 
     ----- stderr
+    21 defaults are not shown; use `--all`
     good: 1 MCP server and 0 tools.
     next: change tools.json and check again, or add MCP servers with `toolgate import CLIENT`
     ");
@@ -296,20 +252,17 @@ fn registries_without_a_project_file() {
 
 #[test]
 fn an_empty_project_file() {
-    assert_snapshot!(check(&[("toolgate.yaml", "# Nothing yet.\n")], "check"), @"
+    assert_snapshot!(check(&[("toolgate.yaml", "# Nothing yet.\n")], "check"), @r"
     exit code 0
     ----- stdout
     project [project]
     read from toolgate.yaml
 
-    limits
-        max_concurrent   64       default
-        default_timeout  30s      default
-        max_output       4MiB     default
-        on_collision     qualify  default
-        taint_window     1h       default
+    serve
+        listen  127.0.0.1:7332  default address
 
     ----- stderr
+    9 defaults are not shown; use `--all`
     good: 0 MCP servers and 0 tools.
     next: change toolgate.yaml and check again, or add MCP servers with `toolgate import CLIENT`
     ");
@@ -321,36 +274,21 @@ fn a_project_file_with_another_name() {
         ("toolgate.yaml", "broken: ["),
         ("other.toml", "[mcp_servers.docs]\nurl = 'https://docs.example.com/mcp'\n"),
     ];
-    assert_snapshot!(check(&files, "--file other.toml check"), @"
+    assert_snapshot!(check(&files, "--file other.toml check"), @r"
     exit code 0
     ----- stdout
     project [project]
     read from other.toml
 
-    limits
-        max_concurrent   64       default
-        default_timeout  30s      default
-        max_output       4MiB     default
-        on_collision     qualify  default
-        taint_window     1h       default
+    serve
+        listen  127.0.0.1:7332  default address
 
     MCP servers
       docs
-        transport           http                          default
-        url                 https://docs.example.com/mcp  other.toml:2:7
-        sse_read_timeout    5m                            default
-        terminate_on_close  true                          default
-        startup             optional                      default
-        mode                dynamic                       default
-        trusted             false                         default
-        approved            true                          default
-        output_validation   warn                          default
-        load_tools          true                          default
-        load_prompts        true                          default
-        timeout             30s                           default
-        request_timeout     5m                            default
+        url  https://docs.example.com/mcp  other.toml:2:7
 
     ----- stderr
+    21 defaults are not shown; use `--all`
     good: 1 MCP server and 0 tools.
     next: change other.toml and check again, or add MCP servers with `toolgate import CLIENT`
     ");
@@ -404,65 +342,33 @@ evaluations: { metrics: [] }
         ("skills/broken/SKILL.md", "---\ndescription: Breaks.\nname: not a name\n---\n"),
         ("skills/empty/sum.py", ""),
     ];
-    assert_snapshot!(check(&files, "check"), @"
+    assert_snapshot!(check(&files, "check"), @r"
     exit code 0
     ----- stdout
     research [project]
     Finds things out.
     read from agent.yaml
 
-    limits
-        max_concurrent   64       default
-        default_timeout  30s      default
-        max_output       4MiB     default
-        on_collision     qualify  default
-        taint_window     1h       default
+    serve
+        listen  127.0.0.1:7332  default address
 
     agent
-        instructions      Be kind.                   agent.yaml:4:15
-        model.provider    openai                     agent.yaml:3:20
-        model.name        gpt-4o                     agent.yaml:3:34
-        model.url         https://api.openai.com/v1  default
-        model.max_tokens  8192                       default
-        model.timeout     5m                         default
-        model.retries     3                          default
-        model.stream      true                       default
-        model.max_result  32768                      default
-        budgets.calls     100                        default
-        budgets.writes    50                         default
-        budgets.tokens    1000000                    default
-        budgets.time      30m                        default
-        sampling          deny                       default
-        elicitation       deny                       default
-        skill sums        Sums up tables.            skills/sums
+        instructions    Be kind.         agent.yaml:4:15
+        model.provider  openai           agent.yaml:3:20
+        model.name      gpt-4o           agent.yaml:3:34
+        skill sums      Sums up tables.  skills/sums
 
     MCP servers
       filesystem · Files
-        transport          stdio                                       default
-        command            npx                                         agent.yaml:9:13
-        args               -y @modelcontextprotocol/server-filesystem  agent.yaml:9:13
-        cwd                .                                           default
-        encoding           utf-8                                       default
-        startup            lazy                                        default
-        mode               dynamic                                     default
-        tool_allowlist     ***                                         agent.yaml:10:61
-        trusted            false                                       default
-        approved           true                                        default
-        output_validation  warn                                        default
-        load_tools         true                                        default
-        load_prompts       true                                        default
-        timeout            1m                                          default
-        request_timeout    1m                                          default
-        config             ***                                         agent.yaml:10:13
+        command         npx                                         agent.yaml:9:13
+        args            -y @modelcontextprotocol/server-filesystem  agent.yaml:9:13
+        tool_allowlist  ***                                         agent.yaml:10:61
+        config          ***                                         agent.yaml:10:13
 
     tools
       add · Adds two numbers
-        script      tools/add.py add()     agent.yaml:11:11
-        arguments   a: number, b?: number  agent.yaml:11:5
-        timeout     30s                    default_timeout
-        version     1.0.0                  default
-        max_memory  1GiB                   default
-        idempotent  false                  default
+        script     tools/add.py add()     agent.yaml:11:11
+        arguments  a: number, b?: number  agent.yaml:11:5
 
     ----- stderr
     note: tool `notes` of type `vectorstore` is not used
@@ -479,6 +385,7 @@ evaluations: { metrics: [] }
       --> skills/empty
     warning: skill ignored: invalid skill name `not a name`: use letters, digits, `-` and `_`
       --> skills/broken/SKILL.md:3:1
+    37 defaults are not shown; use `--all`
     good: 1 MCP server and 1 tool, with 2 notes.
     next: change agent.yaml and check again, or add MCP servers with `toolgate import CLIENT`
     ");
@@ -498,35 +405,24 @@ myai:
       - { name: customers, url: 'http://localhost:8180/mcp', transport: streamable_http, mode: strict, prompts: [] }
 ",
     )];
-    assert_snapshot!(check(&files, "check"), @"
+    assert_snapshot!(check(&files, "check"), @r"
     exit code 0
     ----- stdout
     project [project]
     read from config.yaml
 
     limits
-        max_concurrent   10         config.yaml:5:21
-        default_timeout  30s        default
-        max_output       4MiB       default
-        on_collision     last_wins  default
-        taint_window     1h         default
+        max_concurrent  10  config.yaml:5:21
+
+    serve
+        listen  127.0.0.1:7332  default address
 
     MCP servers
       customers
-        transport           http                       config.yaml:8:73
-        url                 http://localhost:8180/mcp  config.yaml:8:33
-        sse_read_timeout    5m                         default
-        terminate_on_close  true                       default
-        startup             required                   default
-        mode                strict                     config.yaml:8:96
-        trusted             false                      default
-        approved            true                       default
-        output_validation   strict                     default
-        load_tools          true                       default
-        load_prompts        true                       default
-        prompts             (none)                     config.yaml:8:113
-        timeout             10s                        default
-        request_timeout     1m                         default
+        transport  http                       config.yaml:8:73
+        url        http://localhost:8180/mcp  config.yaml:8:33
+        mode       strict                     config.yaml:8:96
+        prompts    (none)                     config.yaml:8:113
 
     settings for tools of servers
       get_customer
@@ -544,6 +440,7 @@ myai:
     3 |   system_instruction: [{ text: Help. }]
       |   ^^^^^^^^^^^^^^^^^^
 
+    18 defaults are not shown; use `--all`
     good: 1 MCP server and 0 tools, with 2 notes.
     next: change config.yaml and check again, or add MCP servers with `toolgate import CLIENT`
     ");
@@ -569,25 +466,15 @@ mod overrides {
     #[test]
     fn by_number() {
         let variables = [("TOOLGATE__TOOLBOX__MCPS__0__MODE", "dynamic")];
-        assert_snapshot!(servers("toolgate.yaml", PROJECT, &variables), @"
+        assert_snapshot!(servers("toolgate.yaml", PROJECT, &variables), @r"
         exit code 0
         MCP servers
           customers
-            transport                    http                       default
             url                          http://localhost:8180/mcp  toolgate.yaml:3:31
-            sse_read_timeout             5m                         default
-            terminate_on_close           true                       default
-            startup                      required                   default
             mode                         dynamic                    environment variable TOOLGATE__TOOLBOX__MCPS__0__MODE
             default_tool_config.timeout  5s                         toolgate.yaml:3:106
-            trusted                      false                      default
-            approved                     true                       default
-            output_validation            warn                       default
-            load_tools                   true                       default
-            load_prompts                 true                       default
-            timeout                      10s                        default
-            request_timeout              1m                         default
 
+        20 defaults are not shown; use `--all`
         good: 1 MCP server and 0 tools.
         next: change toolgate.yaml and check again, or add MCP servers with `toolgate import CLIENT`
         ");
@@ -596,25 +483,15 @@ mod overrides {
     #[test]
     fn by_name() {
         let variables = [("TOOLGATE__TOOLBOX__MCPS__CUSTOMERS__MODE", "dynamic")];
-        assert_snapshot!(servers("toolgate.yaml", PROJECT, &variables), @"
+        assert_snapshot!(servers("toolgate.yaml", PROJECT, &variables), @r"
         exit code 0
         MCP servers
           customers
-            transport                    http                       default
             url                          http://localhost:8180/mcp  toolgate.yaml:3:31
-            sse_read_timeout             5m                         default
-            terminate_on_close           true                       default
-            startup                      required                   default
             mode                         dynamic                    environment variable TOOLGATE__TOOLBOX__MCPS__CUSTOMERS__MODE
             default_tool_config.timeout  5s                         toolgate.yaml:3:106
-            trusted                      false                      default
-            approved                     true                       default
-            output_validation            warn                       default
-            load_tools                   true                       default
-            load_prompts                 true                       default
-            timeout                      10s                        default
-            request_timeout              1m                         default
 
+        20 defaults are not shown; use `--all`
         good: 1 MCP server and 0 tools.
         next: change toolgate.yaml and check again, or add MCP servers with `toolgate import CLIENT`
         ");
@@ -624,25 +501,15 @@ mod overrides {
     fn a_myai_tree() {
         let text = "myai:\n  toolbox:\n    mcps: [{ name: a, url: 'http://localhost:1/mcp', mode: strict, default_tool_config: {} }]\n";
         let variables = [("APP_MYAI__TOOLBOX__MCPS__0__MODE", "dynamic"), ("APP_OTHER__THING", "1")];
-        assert_snapshot!(servers("config.yaml", text, &variables), @"
+        assert_snapshot!(servers("config.yaml", text, &variables), @r"
         exit code 0
         MCP servers
           a
-            transport            http                    default
             url                  http://localhost:1/mcp  config.yaml:3:28
-            sse_read_timeout     5m                      default
-            terminate_on_close   true                    default
-            startup              required                default
             mode                 dynamic                 environment variable APP_MYAI__TOOLBOX__MCPS__0__MODE
             default_tool_config  {}                      config.yaml:3:89
-            trusted              false                   default
-            approved             true                    default
-            output_validation    warn                    default
-            load_tools           true                    default
-            load_prompts         true                    default
-            timeout              10s                     default
-            request_timeout      1m                      default
 
+        20 defaults are not shown; use `--all`
         good: 1 MCP server and 0 tools.
         next: change config.yaml and check again, or add MCP servers with `toolgate import CLIENT`
         ");
@@ -654,39 +521,18 @@ mod overrides {
             "TOOLGATE__TOOLBOX__MCPS__1",
             "{name: more, command: more-server, args: [--fast], mode: strict}",
         )];
-        assert_snapshot!(servers("toolgate.yaml", PROJECT, &variables), @"
+        assert_snapshot!(servers("toolgate.yaml", PROJECT, &variables), @r"
         exit code 0
         MCP servers
           customers
-            transport           http                       default
-            url                 http://localhost:8180/mcp  toolgate.yaml:3:31
-            sse_read_timeout    5m                         default
-            terminate_on_close  true                       default
-            startup             required                   default
-            mode                strict                     toolgate.yaml:3:66
-            trusted             false                      default
-            approved            true                       default
-            output_validation   strict                     default
-            load_tools          true                       default
-            load_prompts        true                       default
-            timeout             10s                        default
-            request_timeout     1m                         default
+            url   http://localhost:8180/mcp  toolgate.yaml:3:31
+            mode  strict                     toolgate.yaml:3:66
           more
-            transport          stdio        default
-            command            more-server  environment variable TOOLGATE__TOOLBOX__MCPS__1
-            args               --fast       environment variable TOOLGATE__TOOLBOX__MCPS__1
-            cwd                .            default
-            encoding           utf-8        default
-            startup            required     default
-            mode               strict       environment variable TOOLGATE__TOOLBOX__MCPS__1
-            trusted            false        default
-            approved           true         default
-            output_validation  strict       default
-            load_tools         true         default
-            load_prompts       true         default
-            timeout            10s          default
-            request_timeout    1m           default
+            command  more-server  environment variable TOOLGATE__TOOLBOX__MCPS__1
+            args     --fast       environment variable TOOLGATE__TOOLBOX__MCPS__1
+            mode     strict       environment variable TOOLGATE__TOOLBOX__MCPS__1
 
+        31 defaults are not shown; use `--all`
         good: 2 MCP servers and 0 tools.
         next: change toolgate.yaml and check again, or add MCP servers with `toolgate import CLIENT`
         ");
@@ -907,29 +753,28 @@ egress: { canaries: [the blue heron], secrets: true }
 ";
     let rule = "@id(\"guests-read\")\npermit(principal == Caller::\"guest\", action, resource)\n  when { resource.risk == \"low\" };\n";
     let files = [("toolgate.yaml", project), ("policy.cedar", rule)];
-    assert_snapshot!(check(&files, "check"), @"
+    assert_snapshot!(check(&files, "check"), @r"
     exit code 0
     ----- stdout
     project [project]
     read from toolgate.yaml, policy.cedar
 
-    limits
-        max_concurrent   64       default
-        default_timeout  30s      default
-        max_output       4MiB     default
-        on_collision     qualify  default
-        taint_window     1h       default
+    serve
+        listen  127.0.0.1:7332  default address
 
     callers
         owner  *:*                             toolgate.yaml:2:31
         ci     tools:* files:read · The build  toolgate.yaml:3:52
-        guest  (nothing)                       default
+
+    policy
+        policy.cedar  1 rule  found by its name
 
     egress
         canaries  ***   toolgate.yaml:5:21
         secrets   true  toolgate.yaml:5:48
 
     ----- stderr
+    10 defaults are not shown; use `--all`
     good: 0 MCP servers and 0 tools.
     next: change toolgate.yaml and check again, or add MCP servers with `toolgate import CLIENT`
     ");

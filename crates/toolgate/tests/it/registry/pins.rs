@@ -102,7 +102,6 @@ fn a_changed_definition_is_quarantined_until_approved() {
     ----- stdout
     approved s: 1 definitions
     ----- stderr
-    ready s · stdio · 2025-11-25 · 1 tools
     s__sum: its definition changed (suspicious): its description says something else; run `toolgate servers approve s` to review and approve it
         {
       -   "description": "Adds two numbers.",

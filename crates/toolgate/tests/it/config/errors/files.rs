@@ -259,6 +259,7 @@ fn warnings_and_notes_reject_nothing() {
     1 | …"command": "a", "gallery": true }, "b": { "command": "b", "disabled": true } }, "sandbox": {} }
       |                                                                                  ^^^^^^^^^
 
+    25 defaults are not shown; use `--all`
     good: 1 MCP server and 1 tool, with 2 warnings, 3 notes.
     next: change toolgate.yaml and check again, or add MCP servers with `toolgate import CLIENT`
     "#);

@@ -202,6 +202,7 @@ fn keys_of_another_transport_in_an_imported_file() {
       |                                                   ^^^^^^
     hint: it is not used
 
+    21 defaults are not shown; use `--all`
     good: 1 MCP server and 0 tools, with 1 warning.
     next: change mcp.json and check again, or add MCP servers with `toolgate import CLIENT`
     "#);
