@@ -1,9 +1,11 @@
-//! Shared state: the registry of tools and servers.
+//! Shared state: the registry of tools and servers, and callers with their keys.
 //!
 //! `text` edits JSON entry by entry, `document` models a registry file, `store` defines the interface of a storage
-//! backend, `file` implements it with files, and `registry` is the queue that all changes go through. Invariant: an
+//! backend, `file` implements it with files, and `registry` is the queue that all changes go through. `callers` has the
+//! callers created at runtime and the keys of all callers. Invariant: an
 //! acknowledged change survives a crash, and parts of a file that a change does not touch stay as they were written.
 
+pub mod callers;
 pub mod document;
 pub mod file;
 pub mod registry;
