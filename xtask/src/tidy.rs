@@ -104,7 +104,6 @@ const CRATES: &[CrateRule] = &[
             "toolgate-audit",
             "toolgate-store",
             "toolgate-runtime",
-            "toolgate-state",
         ],
     },
     CrateRule {

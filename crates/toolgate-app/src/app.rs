@@ -1,5 +1,6 @@
 //! The app: a runtime with its log, history, telemetry and question queue, and the builder that puts them together.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,13 +9,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use toolgate_agent::model::ModelError;
 use toolgate_agent::server_requests::client_capabilities;
 use toolgate_agent::{Agent, Executor, RunPerson};
 use toolgate_audit::redact::Redactor;
 use toolgate_audit::spans::{ExporterError, SpanExporter};
-use toolgate_audit::{ProjectLog, ToolHistory};
+use toolgate_audit::{LogEvent, ProjectLog, ToolHistory};
 use toolgate_config::Config;
 use toolgate_policy::Policy;
 use toolgate_runtime::catalog::SEPARATOR;
@@ -24,8 +26,8 @@ use toolgate_runtime::results::ResultStore;
 use toolgate_runtime::runtime::{DiscoveryGrace, RuntimeSetup, StartError};
 use toolgate_runtime::{CallOutcome, Operation, RawJson, Runtime};
 use toolgate_server::GatewayError;
-use toolgate_server::keys::KeyError;
-use toolgate_store::registry::OpenError;
+use toolgate_store::callers::KeyError;
+use toolgate_store::registry::{OpenError, RegistryState};
 use toolgate_types::server::Transport;
 use toolgate_types::{Caller, CallerId, Profile, ServerName, ServerSpec};
 
@@ -35,6 +37,7 @@ use crate::event::{AppEvent, EventHandler};
 use crate::log::{LogError, LogMode, LogSetup};
 use crate::project::{Project, ProjectFiles};
 use crate::registry::{self, CheckedProject, OpenRegistry};
+use crate::reload::ReloadTarget;
 
 /// Delay before a message about servers that are still starting.
 const SLOW_START: Duration = Duration::from_secs(2);
@@ -192,6 +195,7 @@ impl<'a> AppBuilder<'a> {
         let spans = spans.map_err(AppError::Telemetry)?;
         let downloading = downloading_servers(&config);
         let agent_parts = AgentParts::new(&config);
+        let reload = Arc::new(ReloadTarget::new(files.clone()));
         let runtime = Runtime::new(RuntimeSetup {
             token_folder,
             responder,
@@ -204,7 +208,7 @@ impl<'a> AppBuilder<'a> {
         let project_log = log_setup.project_log();
         let checked = Mutex::new(Some(checked));
         let runtime = Arc::new(runtime);
-        Ok(App { runtime, files, checked, project_log, questions, agent_parts, downloading, events })
+        Ok(App { runtime, files, reload, checked, project_log, questions, agent_parts, downloading, events })
     }
 }
 
@@ -230,7 +234,7 @@ fn runtime_setup(
         limits: config.limits,
         lock: Some(LockFile::in_project(&config.project)),
         secrets: config.secrets,
-        callers: callers::known_callers(config.callers, &config.project),
+        callers: callers::known_callers(config.callers, &config.groups, &config.project),
         policy: Policy::new(config.policy.map(|policy| policy.rules)),
         egress: config.egress,
         results,
@@ -261,6 +265,8 @@ pub fn servers_with_tool<'a>(tool: &'a str, project: &Path) -> impl Fn(&str) -> 
 pub struct App {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) files: ProjectFiles,
+    /// The configuration in use.
+    pub(crate) reload: Arc<ReloadTarget>,
     /// The project as it was loaded, until the registry is opened.
     checked: Mutex<Option<CheckedProject>>,
     pub(crate) project_log: ProjectLog,
@@ -327,7 +333,7 @@ impl App {
     /// If there is no such caller.
     pub fn caller(&self, id: &str) -> Result<Caller, UnknownName> {
         match self.runtime.caller(id) {
-            Some(caller) => Ok(caller.clone()),
+            Some(caller) => Ok(caller),
             None if id == Caller::OWNER => Ok(Caller::owner()),
             None => {
                 let hint = "callers are defined in `callers` of toolgate.yaml".to_owned();
@@ -419,7 +425,7 @@ impl App {
     /// # Errors
     /// If the files cannot be read or are invalid.
     pub async fn open_registry(&self) -> Result<OpenRegistry, OpenError> {
-        let publish = registry::publish_to(&self.runtime, &self.events);
+        let publish = registry::publish_to(&self.runtime, &self.reload, &self.events);
         let checked = self.checked.lock().take();
         OpenRegistry::open(self.files.clone(), checked, publish).await
     }
@@ -430,15 +436,37 @@ impl App {
         opened.inspect_err(|error| (self.events)(AppEvent::ChangesIgnored(error))).ok()
     }
 
+    /// Reports changed files that are invalid, as an event and in the execution log.
+    pub(crate) async fn report_rejections(
+        &self,
+        states: Option<watch::Receiver<Arc<RegistryState>>>,
+    ) -> Infallible {
+        if let Some(mut states) = states {
+            while states.changed().await.is_ok() {
+                let Some(problems) = states.borrow_and_update().rejection.clone() else { continue };
+                (self.events)(AppEvent::ReloadRejected(&problems));
+                if let Some(log) = self.runtime.log() {
+                    let reason = problems.to_string();
+                    drop(log.record_event(&LogEvent::ReloadRejected { reason: &reason }));
+                }
+            }
+        }
+        std::future::pending().await
+    }
+
     /// Does work while the catalog follows changes of servers and files. The work does not wait until the files are
     /// read again.
     pub async fn keep_current<T>(&self, work: impl Future<Output = T>) -> T {
         let follow_files = async {
             if let Some(registry) = self.open_registry_or_report().await {
                 registry.publish().await;
-                registry.run().await;
+                let states = registry.registry().watch();
+                tokio::select! {
+                    () = registry.run() => {}
+                    never = self.report_rejections(Some(states)) => match never {},
+                }
             }
-            std::future::pending::<std::convert::Infallible>().await
+            std::future::pending::<Infallible>().await
         };
         tokio::select! {
             outcome = work => outcome,

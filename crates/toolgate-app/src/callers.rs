@@ -1,24 +1,30 @@
 //! Callers of a project: those of the configuration, those with a created key, and the key of the owner.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
 use toolgate_config::Config;
 use toolgate_server::CallerDirectory;
-use toolgate_server::keys::{self, KEY_VARIABLE, KeyError, KeyStore, OwnerKey};
+use toolgate_store::callers::{
+    self, CallerFile, CallerRecords, CallerStore, ChangeAuthor, KEY_VARIABLE, KeyError, KeyRecord,
+    KeyRotation, NewKey, OwnerKey, RotatedKey, StoredCaller,
+};
 use toolgate_types::caller::PermissionPattern;
-use toolgate_types::{Caller, CallerId, Secret};
+use toolgate_types::{Caller, CallerId, Group, GroupName, KeyHash, Secret};
 
 use crate::project::{ProjectFiles, StateFolder};
 
 /// Returns configured callers and callers with a created key.
-pub(crate) fn known_callers(mut callers: Vec<Caller>, project: &Path) -> Vec<Caller> {
+pub(crate) fn known_callers(mut callers: Vec<Caller>, groups: &[Arc<Group>], project: &Path) -> Vec<Caller> {
     // Errors of the key file are reported by the front ends that need it.
-    let created = StateFolder::of(project).key_store().callers().unwrap_or_default();
+    let created = StateFolder::of(project).caller_store().read().unwrap_or_default().callers;
     for stored in created {
         if callers.iter().all(|caller| caller.id != stored.id) {
-            callers.push(stored.caller());
+            let is_member = |group: &&Arc<Group>| stored.groups.contains(&group.name);
+            let groups = groups.iter().filter(is_member).map(Arc::clone).collect();
+            callers.push(Caller { groups, ..Caller::new(stored.id, stored.permissions) });
         }
     }
     callers
@@ -36,34 +42,48 @@ impl GatewayCallers {
     /// in the configuration, else the stored one, else a new one. A key from the environment becomes a secret of the
     /// configuration.
     pub(crate) fn load(config: &mut Config, files: &ProjectFiles) -> Result<Self, KeyError> {
-        let state = files.state_folder();
         let given = files.environment.variables.get(KEY_VARIABLE);
         if let Some(given) = given.filter(|given| !given.is_empty()) {
             // Masks the key in logs and records.
             config.secrets.push(Secret::new(given.clone()));
         }
-        let mut keys = config.caller_keys.clone();
+        let directory = Self::directory(config, files)?;
+        let owner = Caller::owner().id;
         let mut new_owner_key = None;
-        let owner: CallerId = Caller::owner().id;
-        if given.is_some() || keys.iter().all(|(id, _)| *id != owner) {
-            let OwnerKey { hash, generated } = keys::load_owner_key(given.map(String::as_str), state.path())?;
-            if let Some((id, _)) = keys.iter().find(|(id, key)| *key == hash && *id != owner) {
-                return Err(KeyError::Duplicate(id.clone()));
-            }
-            keys.push((owner, hash));
+        if directory.keys.iter().all(|(id, ..)| *id != owner) {
+            let store = files.state_folder().caller_store();
+            let OwnerKey { generated, .. } = store.owner_key(None, Timestamp::now())?;
             new_owner_key = generated;
         }
+        Ok(Self { directory, new_owner_key })
+    }
+
+    /// Returns the callers and credentials of a configuration, with the key of the owner from the environment.
+    ///
+    /// # Errors
+    /// If the key from the environment is well known, or that of another caller.
+    pub(crate) fn directory(config: &Config, files: &ProjectFiles) -> Result<CallerDirectory, KeyError> {
+        let named = |(id, key): &(CallerId, KeyHash)| (id.clone(), *key, "toolgate.yaml".to_owned());
+        let mut keys: Vec<_> = config.caller_keys.iter().map(named).collect();
+        let store: Arc<dyn CallerStore> = Arc::new(files.state_folder().caller_file());
+        if let Some(given) = files.environment.variables.get(KEY_VARIABLE) {
+            let owner = Caller::owner().id;
+            let OwnerKey { hash, .. } = store.owner_key(Some(given), Timestamp::now())?;
+            if let Some((id, ..)) = keys.iter().find(|(id, key, _)| *key == hash && *id != owner) {
+                return Err(KeyError::Duplicate(id.clone()));
+            }
+            keys.push((owner, hash, KEY_VARIABLE.to_owned()));
+        }
         let policy = config.policy.as_ref();
-        let directory = CallerDirectory {
+        Ok(CallerDirectory {
             callers: config.callers.clone(),
             groups: config.groups.clone(),
             keys,
             certificates: config.caller_certificates.clone(),
-            key_store: Some(state.key_store()),
+            store: Some(store),
             policy_callers: policy.map(|policy| policy.rules.named_callers()).unwrap_or_default(),
             descriptions: config.caller_descriptions.clone(),
-        };
-        Ok(Self { directory, new_owner_key })
+        })
     }
 }
 
@@ -72,6 +92,8 @@ impl GatewayCallers {
 pub struct CallerEntry {
     pub id: CallerId,
     pub permissions: Vec<PermissionPattern>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupName>,
     /// `configuration`, or `made` for a caller with a created key.
     pub source: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,6 +111,25 @@ pub struct NewCaller<'a> {
     pub id: &'a str,
     pub description: Option<&'a str>,
     pub permissions: &'a [String],
+    pub groups: &'a [String],
+    /// Expiry of its key, as typed.
+    pub expires: Option<&'a str>,
+}
+
+/// A key in listings, as in the REST API.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyEntry {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created: Option<String>,
+    /// Id of the caller that created it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_used: Option<String>,
 }
 
 /// A change of callers was not made.
@@ -115,15 +156,19 @@ impl CallerChangeError {
     }
 }
 
-/// The callers of a project without a running gateway: lists them, and changes the key file.
+/// The callers of a project without a running gateway: lists them, and changes the stored callers and keys.
 pub struct ProjectCallers<'a> {
     config: &'a Config,
-    keys: KeyStore,
+    store: CallerFile,
 }
 
 impl<'a> ProjectCallers<'a> {
     pub fn new(config: &'a Config, state: &StateFolder) -> Self {
-        Self { config, keys: state.key_store() }
+        Self { config, store: state.caller_file() }
+    }
+
+    fn store(&self) -> &dyn CallerStore {
+        &self.store
     }
 
     /// Returns true for callers that only the configuration can change.
@@ -141,16 +186,17 @@ impl<'a> ProjectCallers<'a> {
             callers.push(Caller::owner());
         }
         callers.sort_by(|one, other| one.id.cmp(&other.id));
-        let configured = callers.into_iter().map(|Caller { id, permissions, .. }| CallerEntry {
+        let configured = callers.into_iter().map(|Caller { id, permissions, groups, .. }| CallerEntry {
             description: self.config.caller_descriptions.get(&id).cloned(),
             id,
             permissions,
+            groups: groups.iter().map(|group| group.name.clone()).collect(),
             source: "configuration",
             created: None,
             by: None,
         });
-        let stored =
-            self.keys.callers()?.into_iter().filter(|stored| !self.is_configured(stored.id.as_str()));
+        let CallerRecords { callers: stored, .. } = self.store.read()?;
+        let stored = stored.into_iter().filter(|stored| !self.is_configured(stored.id.as_str()));
         Ok(configured.chain(stored.map(created_entry)).collect())
     }
 
@@ -159,25 +205,31 @@ impl<'a> ProjectCallers<'a> {
     /// # Errors
     /// If the caller exists or is invalid, or the key file cannot be written.
     pub fn add(&self, new: NewCaller<'_>) -> Result<(CallerEntry, Secret), CallerChangeError> {
-        let NewCaller { id, description, permissions } = new;
+        let NewCaller { id, description, permissions, groups, expires } = new;
         if self.is_configured(id) || id == Caller::ANONYMOUS {
             return Err(CallerChangeError::Configured(id.to_owned()));
         }
         let invalid = |text: &str, why: String| CallerChangeError::Invalid { text: text.to_owned(), why };
-        let caller = Caller::new(
-            id.parse().map_err(|error| invalid(id, format!("{error}")))?,
-            permissions
-                .iter()
-                .map(|text| text.parse().map_err(|error| invalid(text, format!("{error}"))))
-                .collect::<Result<_, _>>()?,
-        );
-        let description = description.map(ToOwned::to_owned);
-        let (stored, key) = self.keys.add(&caller, description, Caller::OWNER, Timestamp::now())?;
+        let id: CallerId = id.parse().map_err(|error| invalid(id, format!("{error}")))?;
+        let pattern = |text: &String| text.parse().map_err(|error| invalid(text, format!("{error}")));
+        let permissions: Vec<PermissionPattern> =
+            permissions.iter().map(pattern).collect::<Result<_, _>>()?;
+        let group = |text: &String| {
+            let known = self.config.groups.iter().find(|group| group.name.as_str() == text);
+            let unknown = || invalid(text, "there is no such group in `groups` of toolgate.yaml".to_owned());
+            known.map(|group| group.name.clone()).ok_or_else(unknown)
+        };
+        let groups: Vec<GroupName> = groups.iter().map(group).collect::<Result<_, _>>()?;
+        let author = ChangeAuthor { by: Caller::OWNER, now: Timestamp::now() };
+        let expires = expires.map(|text| callers::parse_expiry(text, author.now)).transpose()?;
+        let new =
+            callers::NewCaller { id: &id, permissions: &permissions, groups: &groups, description, expires };
+        let (stored, key) = self.store().add_caller(new, author)?;
         // A new caller is reported without the description that was just given.
         Ok((CallerEntry { description: None, ..created_entry(stored) }, key))
     }
 
-    /// Removes a caller and its key.
+    /// Removes a caller and its keys.
     ///
     /// # Errors
     /// If there is no such caller, or the key file cannot be written.
@@ -187,17 +239,96 @@ impl<'a> ProjectCallers<'a> {
         }
         let unknown = || CallerChangeError::Unknown(id.to_owned());
         let id = id.parse().map_err(|_| unknown())?;
-        if self.keys.remove(&id)? { Ok(()) } else { Err(unknown()) }
+        if self.store().remove_caller(&id)? { Ok(()) } else { Err(unknown()) }
+    }
+
+    /// Lists the stored keys of a caller.
+    ///
+    /// # Errors
+    /// If there is no such caller, or the key file is malformed.
+    pub fn keys(&self, id: &str) -> Result<Vec<KeyEntry>, CallerChangeError> {
+        let id = self.known_caller(id)?;
+        Ok(self.store.read()?.keys_of(&id).map(key_entry).collect())
+    }
+
+    /// Adds a key of a caller. The key cannot be shown again.
+    ///
+    /// # Errors
+    /// If there is no such caller, it has such a key, or the key file cannot be written.
+    pub fn add_key(
+        &self,
+        id: &str,
+        name: &str,
+        expires: Option<&str>,
+    ) -> Result<(KeyEntry, Secret), CallerChangeError> {
+        let caller = &self.known_caller(id)?;
+        let author = ChangeAuthor { by: Caller::OWNER, now: Timestamp::now() };
+        let expires = expires.map(|text| callers::parse_expiry(text, author.now)).transpose()?;
+        let (record, key) = self.store().add_key(NewKey { caller, name, expires }, author)?;
+        Ok((key_entry(&record), key))
+    }
+
+    /// Replaces a key of a caller. Returns the new key, and the old one if it is still valid.
+    ///
+    /// # Errors
+    /// If there is no such caller or key, or the key file cannot be written.
+    pub fn rotate_key(
+        &self,
+        id: &str,
+        name: &str,
+        (expires, overlap): (Option<&str>, Option<&str>),
+    ) -> Result<(KeyEntry, Option<KeyEntry>, Secret), CallerChangeError> {
+        let caller = &self.known_caller(id)?;
+        let author = ChangeAuthor { by: Caller::OWNER, now: Timestamp::now() };
+        let expires = expires.map(|text| callers::parse_expiry(text, author.now)).transpose()?;
+        let overlap = overlap.map(callers::parse_overlap).transpose()?.unwrap_or_default();
+        let rotation = KeyRotation { caller, name, expires, overlap };
+        let RotatedKey { new, old, key } = self.store().rotate_key(rotation, author)?;
+        Ok((key_entry(&new), old.as_ref().map(key_entry), key))
+    }
+
+    /// Revokes a key of a caller.
+    ///
+    /// # Errors
+    /// If there is no such caller or key, or the key file cannot be written.
+    pub fn revoke_key(&self, id: &str, name: &str) -> Result<(), CallerChangeError> {
+        Ok(self.store().revoke_key(&self.known_caller(id)?, name)?)
+    }
+
+    /// Returns the id of a caller, of the configuration or with a created key.
+    fn known_caller(&self, id: &str) -> Result<CallerId, CallerChangeError> {
+        let unknown = || CallerChangeError::Unknown(id.to_owned());
+        let parsed: CallerId = id.parse().map_err(|_| unknown())?;
+        let is_stored = || -> Result<bool, KeyError> {
+            Ok(self.store.read()?.callers.iter().any(|caller| caller.id == parsed))
+        };
+        if id != Caller::ANONYMOUS && (self.is_configured(id) || is_stored()?) {
+            Ok(parsed)
+        } else {
+            Err(unknown())
+        }
     }
 }
 
-fn created_entry(stored: keys::ManagedCaller) -> CallerEntry {
+fn created_entry(stored: StoredCaller) -> CallerEntry {
     CallerEntry {
         id: stored.id,
         permissions: stored.permissions,
+        groups: stored.groups,
         source: "made",
         created: Some(stored.created),
         by: Some(stored.by),
         description: stored.description,
+    }
+}
+
+fn key_entry(key: &KeyRecord) -> KeyEntry {
+    let time = |time: Timestamp| time.strftime("%FT%TZ").to_string();
+    KeyEntry {
+        name: key.name.clone(),
+        created: key.created.map(time),
+        by: key.by.clone(),
+        expires: key.expires.map(time),
+        last_used: key.last_used.map(time),
     }
 }

@@ -11,8 +11,8 @@ use toolgate_agent::model::ModelError;
 use toolgate_agent::skills::SkillError;
 use toolgate_redact::printable;
 use toolgate_runtime::runtime::ServerStatus;
-use toolgate_server::keys::KeyError;
-use toolgate_store::registry::{OpenError, RegistryProblems};
+use toolgate_store::callers::KeyError;
+use toolgate_store::registry::{OpenError, RegistryProblem, RegistryProblems};
 use toolgate_store::store::Revision;
 use toolgate_types::Secret;
 use toolgate_upstream::process::sandbox::MissingLayer;
@@ -46,8 +46,10 @@ pub enum AppEvent<'a> {
     ChangesIgnored(&'a OpenError),
     /// The files were read again on request.
     Reloaded(Revision),
-    /// The files were read again on request and are invalid.
+    /// Changed files are invalid, and nothing of them is in use.
     ReloadRejected(&'a RegistryProblems),
+    /// These changed sections of the configuration are read at startup only. Empty if none is left.
+    RestartNeeded(&'a [String]),
     /// The files cannot be read again, because the registry could not be opened.
     NotReloadable,
     /// Another gateway of the project receives the commands.
@@ -109,9 +111,18 @@ impl fmt::Display for AppEvent<'_> {
             Self::ChangesIgnored(error) => write!(f, "file changes are ignored: {}", one_line(error)),
             Self::Reloaded(revision) => write!(f, "reloaded: the registry is at revision {revision}"),
             Self::ReloadRejected(problems) => {
-                let first = problems.0.first().map_or("", |problem| &problem.message);
-                let first = one_line(first);
-                write!(f, "not reloaded, the old configuration stays active: {first}")
+                f.write_str("not reloaded, the old configuration stays active: ")?;
+                for (at, RegistryProblem { message, place, .. }) in problems.0.iter().enumerate() {
+                    let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
+                    let separator = if at == 0 { "" } else { "; " };
+                    write!(f, "{separator}{}", one_line(format!("{message}{place}")))?;
+                }
+                Ok(())
+            }
+            Self::RestartNeeded([]) => f.write_str("no change of the configuration waits for a restart"),
+            Self::RestartNeeded(sections) => {
+                let sections: Vec<_> = sections.iter().map(|section| format!("`{section}`")).collect();
+                write!(f, "restart to use the changes of {}; all others are in use", sections.join(", "))
             }
             Self::NotReloadable => f.write_str(
                 "not reloaded: file changes are ignored, because the registry could not be opened",

@@ -133,6 +133,7 @@ async fn open_and_follow(
     }
     gateway.open();
     on_open()?;
+    let states = registry.as_ref().map(|registry| registry.registry().watch());
     let follow_files = async {
         if let Some(registry) = registry {
             registry.run().await;
@@ -142,6 +143,7 @@ async fn open_and_follow(
     tokio::select! {
         never = app.runtime.watch_servers() => match never {},
         never = follow_files => match never {},
+        never = app.report_rejections(states) => match never {},
         never = once_open => match never {},
     }
 }
@@ -169,15 +171,16 @@ impl AppBuilder<'_> {
         }
         self.forwarded_features = Some(ClientFeatures::all_capabilities());
         let builtins = self.project.config.builtins.clone();
-        let keys = self.project.files.state_folder().key_store();
+        let store = self.project.files.state_folder().caller_store();
         let app = self.assemble(questions)?;
-        if let Err(error) = keys.callers() {
+        if let Err(error) = store.read() {
             (app.events)(AppEvent::KeysUnusable(&error));
         }
         report_sandbox(&app, builtins).await;
         let agent = agent_service(agent_parts, &app);
         let uses_tls = serve_config.tls.is_some();
         let parts = GatewayAssembly::new(app, serve_config, directory, agent).await?;
+        parts.app.reload.set_gateway(&parts.gateway);
         Ok(GatewayApp { parts, new_owner_key, uses_tls })
     }
 
@@ -376,10 +379,10 @@ async fn reload_on_request(
             continue;
         };
         let state = registry.reload().await;
-        (app.events)(match &state.rejection {
-            None => AppEvent::Reloaded(state.rev),
-            Some(problems) => AppEvent::ReloadRejected(problems),
-        });
+        // Problems are reported like those of an edit.
+        if state.rejection.is_none() {
+            (app.events)(AppEvent::Reloaded(state.rev));
+        }
         for server in app.runtime.servers().iter().filter(|server| server.retry_in_ms.is_some()) {
             app.runtime.reconnect(&server.name).await;
         }

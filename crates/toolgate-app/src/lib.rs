@@ -55,6 +55,7 @@ mod log;
 mod login;
 mod project;
 mod registry;
+mod reload;
 pub mod socket;
 
 use std::process::ExitCode;
@@ -63,7 +64,7 @@ use toolgate_mcp::scan::{ScanError, ScanLimits};
 
 pub use crate::agent::{replay_agent, run_store, run_until_stopped};
 pub use crate::app::{App, AppBuilder, AppError, StartFailure, UnknownName, servers_with_tool};
-pub use crate::callers::{CallerChangeError, CallerEntry, NewCaller, ProjectCallers};
+pub use crate::callers::{CallerChangeError, CallerEntry, KeyEntry, NewCaller, ProjectCallers};
 pub use crate::check::project_warnings;
 pub use crate::event::AppEvent;
 pub use crate::gateway::{CommandHandler, GatewayApp, PipeApp, ServeControl, ServeEnd, ServeError};
@@ -71,6 +72,7 @@ pub use crate::log::{LogError, LogMode};
 pub use crate::login::{LoginError, server_tokens, token_folder};
 pub use crate::project::{InvalidProject, Project, ProjectFiles, StateFolder};
 pub use crate::registry::{ChangeRoute, OpenRegistry, RejectedChange, SubmitError};
+pub use crate::reload::access_rules;
 /// Re-exported: types of this interface, for programs that embed an app.
 pub use toolgate_config::Environment;
 pub use toolgate_runtime::questions::Responder;

@@ -8,8 +8,8 @@ use toolgate_config::{
     Config, Environment, LoadOutcome, ProblemEntry, RegistryPaths, Report, Severity, load,
 };
 use toolgate_runtime::pins::LockFile;
-use toolgate_server::keys::KeyStore;
 use toolgate_state::is_writable_by_others;
+use toolgate_store::callers::{CallerFile, CallerStore};
 
 /// A loaded project.
 #[derive(Debug, Clone)]
@@ -86,12 +86,7 @@ impl Project {
             environment,
             registries: config.registries.clone(),
             exposed,
-            written: report
-                .sources()
-                .iter()
-                .filter(|source| !source.is_blank())
-                .filter_map(|source| source.path().filter(|path| is_project_file(path)).map(Path::to_owned))
-                .collect(),
+            written: written_files(report),
         };
         Ok(Self { config, files, sources })
     }
@@ -120,6 +115,14 @@ pub(crate) fn exposed_places(config: &Config) -> impl Iterator<Item = PathBuf> +
     [config.project.clone(), lock].into_iter().filter(|path| is_writable_by_others(path))
 }
 
+/// Returns the project files that have contents.
+pub(crate) fn written_files(report: &Report) -> Vec<PathBuf> {
+    let written = report.sources().iter().filter(|source| !source.is_blank());
+    written
+        .filter_map(|source| source.path().filter(|path| is_project_file(path)).map(Path::to_owned))
+        .collect()
+}
+
 /// Returns true for a file whose contents may be empty without a syntax error. Others are rejected when they are read.
 fn is_project_file(path: &Path) -> bool {
     path.extension()
@@ -139,9 +142,14 @@ impl StateFolder {
         &self.0
     }
 
-    /// Returns the store of API keys.
-    pub fn key_store(&self) -> KeyStore {
-        KeyStore::new(&self.0)
+    /// Returns the file with stored callers and keys.
+    pub fn caller_file(&self) -> CallerFile {
+        CallerFile::new(&self.0)
+    }
+
+    /// Returns the store of callers and keys.
+    pub fn caller_store(&self) -> Box<dyn CallerStore> {
+        Box::new(self.caller_file())
     }
 
     /// Returns the file with the lines typed in chats.

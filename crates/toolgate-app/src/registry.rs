@@ -15,13 +15,14 @@ use toolgate_runtime::Runtime;
 use toolgate_store::document::DocumentError;
 use toolgate_store::file::{self, FileStore};
 use toolgate_store::registry::{
-    ChangeError, CheckFn, CheckInput, CheckedRegistry, CommittedChange, OpenError, PublishFn, Registry,
-    RegistryActor, RegistryChange, RegistryProblem, RegistryProblems,
+    ChangeError, CheckFn, CheckInput, CheckedRegistry, CommittedChange, OpenError, ProjectContent, PublishFn,
+    Registry, RegistryActor, RegistryChange, RegistryProblem, RegistryProblems,
 };
 use toolgate_store::store::RegistrySources;
 
 use crate::event::{AppEvent, EventHandler};
-use crate::project::{LoadedSources, ProjectFiles};
+use crate::project::{LoadedSources, ProjectFiles, written_files};
+use crate::reload::ReloadTarget;
 use crate::socket::{self, SocketError};
 
 /// Bytes of a project file that are read, as in `toolgate-config`.
@@ -84,6 +85,7 @@ impl ProjectFiles {
             variables: config.variables.keys().cloned().collect(),
             other_files: self.other_files(&sources.0),
             notes: self.problems(&sources.0, Severity::Warning, true),
+            project: ProjectContent::new(Arc::new(config.clone())),
         };
         CheckedProject { registry, sources }
     }
@@ -114,6 +116,8 @@ impl ProjectFiles {
     /// `checked`, if the files are still the same.
     fn validator(self, checked: Option<CheckedProject>) -> CheckFn {
         let checked = Mutex::new(checked);
+        // Files that have had contents: an editor may empty or remove them while it writes.
+        let written = Mutex::new(self.written.clone());
         Arc::new(move |candidate: CheckInput<'_>| {
             let CheckInput { texts, whole } = candidate;
             let checked = checked.lock().take();
@@ -126,12 +130,22 @@ impl ProjectFiles {
                 .filter_map(|(path, text)| Some((path.clone()?, text.clone()?)))
                 .collect();
             let loaded = load_with_overlay(&self.folder, self.file.as_deref(), &self.environment, texts);
-            if let Some(problem) = self.emptied_file(&loaded.report) {
+            if let Some(problem) = emptied_file(&written.lock(), &loaded.report) {
                 return Err(RegistryProblems(vec![problem]));
             }
             let problems = |severity| self.problems(&loaded.report, severity, whole);
             let Some(config) = loaded.config else { return Err(RegistryProblems(problems(Severity::Error))) };
+            self.check_gateway_parts(&config).map_err(|problem| RegistryProblems(vec![problem]))?;
+            let project = ProjectContent::new(Arc::new(config.clone()));
+            let mut written = written.lock();
+            for path in written_files(&loaded.report) {
+                if !written.contains(&path) {
+                    written.push(path);
+                }
+            }
+            drop(written);
             Ok(CheckedRegistry {
+                project,
                 tools: config.tools,
                 settings: config.tool_settings,
                 servers: config.servers,
@@ -142,30 +156,6 @@ impl ProjectFiles {
                 other_files: self.other_files(&loaded.report),
                 notes: problems(Severity::Warning),
             })
-        })
-    }
-
-    /// Reports a project file that is missing or has no content now: without this, everything in it would be removed.
-    fn emptied_file(&self, report: &Report) -> Option<RegistryProblem> {
-        let is_emptied = |path: &&PathBuf| {
-            let read = report.sources().iter().find(|source| source.path() == Some(path.as_path()));
-            match read {
-                // The text that was loaded: by now, the file may be written again.
-                Some(source) => source.is_blank(),
-                None => match toolgate_state::read_regular(path, MAX_PROJECT_FILE) {
-                    Ok(text) => is_blank(&String::from_utf8_lossy(&text)),
-                    Err(_) => true,
-                },
-            }
-        };
-        let path = self.written.iter().find(is_emptied)?;
-        Some(RegistryProblem {
-            message: format!(
-                "`{}` has no content or is missing; the previous state stays in use",
-                path.display()
-            ),
-            place: None,
-            hint: Some("write the file again, or restart to use the project without it".to_owned()),
         })
     }
 
@@ -201,19 +191,50 @@ impl ProjectFiles {
     }
 }
 
+/// Reports a project file that is missing or has no content now: without this, everything in it would be removed.
+fn emptied_file(written: &[PathBuf], report: &Report) -> Option<RegistryProblem> {
+    let is_emptied = |path: &&PathBuf| {
+        let read = report.sources().iter().find(|source| source.path() == Some(path.as_path()));
+        match read {
+            // The text that was loaded: by now, the file may be written again.
+            Some(source) => source.is_blank(),
+            None => match toolgate_state::read_regular(path, MAX_PROJECT_FILE) {
+                Ok(text) => is_blank(&String::from_utf8_lossy(&text)),
+                Err(_) => true,
+            },
+        }
+    };
+    let path = written.iter().find(is_emptied)?;
+    Some(RegistryProblem {
+        message: format!(
+            "`{}` has no content or is missing; the previous state stays in use",
+            path.display()
+        ),
+        place: None,
+        hint: Some("write the file again, or restart to use the project without it".to_owned()),
+    })
+}
+
 /// Returns a callback that applies the state of the registry to a runtime.
-pub(crate) fn publish_to(runtime: &Arc<Runtime>, events: &EventHandler) -> PublishFn {
-    let (runtime, events) = (Arc::clone(runtime), Arc::clone(events));
+pub(crate) fn publish_to(
+    runtime: &Arc<Runtime>,
+    reload: &Arc<ReloadTarget>,
+    events: &EventHandler,
+) -> PublishFn {
+    let (runtime, reload, events) = (Arc::clone(runtime), Arc::clone(reload), Arc::clone(events));
     Arc::new(move |state| {
-        let (runtime, events) = (Arc::clone(&runtime), Arc::clone(&events));
+        let (runtime, reload, events) = (Arc::clone(&runtime), Arc::clone(&reload), Arc::clone(&events));
         async move {
-            let CheckedRegistry { tools, settings, servers, apis, profiles, secrets, .. } =
+            let CheckedRegistry { tools, settings, servers, apis, profiles, secrets, project, .. } =
                 (*state.checked).clone();
             if !secrets.is_empty() {
                 // Before anything can print them.
                 events(AppEvent::NewSecrets(&secrets));
             }
             runtime.add_secrets(&secrets);
+            if let Some(config) = project.get::<Config>() {
+                reload.apply(&config, &runtime, &events);
+            }
             runtime.set_profiles(profiles);
             runtime.replace(tools, settings, servers, apis).await;
         }

@@ -190,6 +190,15 @@ pub enum LogEvent<'a> {
         /// Configuration without secrets; only its hash is recorded.
         config: &'a [u8],
     },
+    /// A changed configuration was taken over.
+    Reloaded {
+        /// Hash of the active policy.
+        policy: &'a str,
+        /// Configuration without secrets; only its hash is recorded.
+        config: &'a [u8],
+    },
+    /// A changed configuration was rejected.
+    ReloadRejected { reason: &'a str },
     /// A server changed the definition of a tool.
     DefinitionChanged {
         server: &'a str,
@@ -412,6 +421,16 @@ impl RecordRenderer {
                 let hash = chain::hex(&Sha256::digest(config));
                 write_constant(r#","config":"#, std::str::from_utf8(&hash).unwrap_or_default(), out);
                 number(r#","process":"#, u64::from(std::process::id()), out);
+            }
+            LogEvent::Reloaded { policy, config } => {
+                out.push_str(r#""kind":"reloaded""#);
+                member(r#","policy":"#, policy, line, out);
+                let hash = chain::hex(&Sha256::digest(config));
+                write_constant(r#","config":"#, std::str::from_utf8(&hash).unwrap_or_default(), out);
+            }
+            LogEvent::ReloadRejected { reason } => {
+                out.push_str(r#""kind":"reload_rejected""#);
+                member(r#","reason":"#, reason, line, out);
             }
             LogEvent::DefinitionChanged { server, tool, was, is, class, held_back } => {
                 out.push_str(r#""kind":"definition_changed""#);
@@ -765,13 +784,14 @@ mod tests {
                 class: text,
                 held_back: true,
             };
+            let reloaded = LogEvent::Reloaded { policy: text, config: text.as_bytes() };
+            let rejected = LogEvent::ReloadRejected { reason: text };
+            let events = [start, changed, reloaded, rejected].map(|event| renderer.event(&event).to_text());
             let lines = [renderer.begin(&prefix, &begin).to_text(), renderer.end(&prefix, &end).to_text()];
             for line in &lines {
                 assert!(!line.contains("swordfish"), "{line}");
             }
-            for line in
-                lines.iter().chain(&[renderer.event(&start).to_text(), renderer.event(&changed).to_text()])
-            {
+            for line in lines.iter().chain(&events) {
                 for secret in ["hunter22", "sk-abc", "ACME-7"] {
                     assert!(!line.contains(secret), "{secret} is in {line}");
                 }

@@ -4,6 +4,7 @@
 //! Invariants: the catalog is immutable and swapped atomically, readers never wait, and the pipeline is the only path
 //! to a tool, a resource or a prompt.
 
+pub mod access_diff;
 pub mod builtins;
 pub mod catalog;
 mod date;

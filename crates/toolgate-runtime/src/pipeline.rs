@@ -31,7 +31,7 @@ use crate::catalog::{CatalogTool, CompiledTool, QuarantineCause, ToolState, Upst
 use crate::date;
 use crate::operation::{Operation, OperationTarget};
 use crate::results::{READ_RESULT, ReadError, TruncatedResult};
-use crate::runtime::Runtime;
+use crate::runtime::{AccessRules, Runtime};
 use crate::stage::attempts::{AttemptError, CallDeadline, with_retries};
 use crate::stage::cache::{CacheKey, CachedReply, FlightFailure};
 use crate::stage::content::{ToolReply, quote};
@@ -95,6 +95,8 @@ pub struct CallStep {
 
 /// Mutable state of a call.
 struct CallState {
+    /// The rules that decide on the call.
+    access: Arc<AccessRules>,
     steps: Vec<CallStep>,
     stage_started: Instant,
     tool: Option<Arc<CatalogTool>>,
@@ -133,8 +135,9 @@ struct CallState {
 }
 
 impl CallState {
-    fn new(stage_started: Instant) -> Self {
+    fn new(runtime: &Runtime, stage_started: Instant) -> Self {
         Self {
+            access: runtime.access.rules(),
             steps: Vec::with_capacity(12),
             stage_started,
             tool: None,
@@ -538,11 +541,11 @@ impl Runtime {
         operation: &Operation,
     ) -> Result<Arc<CatalogTool>, CallError> {
         match &operation.target {
-            OperationTarget::Tool(name) => self.resolve_tool(caller, operation, name),
+            OperationTarget::Tool(name) => self.resolve_tool(&state.access, caller, operation, name),
             OperationTarget::FrontEndTool(tool) => Ok(Arc::clone(tool)),
             OperationTarget::Task { id, .. } => {
                 let task = self.tasks.find(&caller.id, id).ok_or_else(|| not_found(operation))?;
-                let tool = self.resolve_tool(caller, operation, &task.tool)?;
+                let tool = self.resolve_tool(&state.access, caller, operation, &task.tool)?;
                 // The name may belong to another server by now.
                 if tool.server.as_ref() != Some(&task.server) {
                     return Err(not_found(operation));
@@ -557,6 +560,7 @@ impl Runtime {
     /// Resolves the name of a tool. Only callers that may see a quarantined tool learn why it is quarantined.
     fn resolve_tool(
         &self,
+        access: &AccessRules,
         caller: &Caller,
         operation: &Operation,
         name: &str,
@@ -572,7 +576,7 @@ impl Runtime {
         let tool = visible.ok_or_else(|| tool_not_found(name))?;
         let sees = |tool: &CatalogTool| {
             let subject = tool.subject();
-            self.access.policy.may_see(&policy_request(caller, &subject, &operation.arguments, false))
+            access.policy.may_see(&policy_request(caller, &subject, &operation.arguments, false))
         };
         match &tool.state {
             ToolState::Ready => {}
@@ -617,7 +621,7 @@ impl Runtime {
         // A task is decided like the call that started it.
         let arguments = state.task.as_ref().map_or(&operation.arguments, |task| &task.arguments);
         let request = policy_request(caller, &compiled.subject, arguments, state.tainted);
-        let grant = match self.access.policy.decide(&request) {
+        let grant = match state.access.policy.decide(&request) {
             Decision::Allow(grant) => grant,
             Decision::Deny(denied) => {
                 let error = if denied.visible { access_denied(tool, &denied) } else { not_found(operation) };
@@ -646,7 +650,8 @@ impl Runtime {
             return false;
         }
         let subject = tool.subject();
-        self.access.policy.may_see(&policy_request(caller, &subject, &CallArguments::empty(), false))
+        let rules = self.access.rules();
+        rules.policy.may_see(&policy_request(caller, &subject, &CallArguments::empty(), false))
     }
 
     fn timeout(&self, tool: &CatalogTool, operation: &Operation) -> Duration {
@@ -659,7 +664,8 @@ impl Runtime {
     pub(crate) fn default_timeout(&self, tool: &CatalogTool) -> HumanDuration {
         let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
         let class = tool.response_time.map(toolgate_types::tool::ResponseTime::timeout);
-        class.or(server.map(|server| server.spec().request_timeout)).unwrap_or(self.limits.default_timeout)
+        let of_server = server.map(|server| server.spec().request_timeout);
+        class.or(of_server).unwrap_or_else(|| self.limits.load().default_timeout)
     }
 
     fn convert(

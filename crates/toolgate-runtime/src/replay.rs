@@ -1,6 +1,6 @@
-//! Replays recorded calls against another policy and reports the decisions that change.
+//! Replays recorded calls against other rules and reports the decisions that change.
 //!
-//! Tools and callers are the current ones; only the rules differ. Invariant: nothing is called and no one is asked.
+//! Tools are the current ones; callers and policy differ. Invariant: nothing is called and no one is asked.
 //! Decisions that may depend on arguments missing from the record are reported as uncertain.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use toolgate_upstream::RawJson;
 
 use crate::catalog::{CatalogTool, server_item};
 use crate::results::URI_PREFIX;
-use crate::runtime::Runtime;
+use crate::runtime::{AccessRules, Runtime};
 
 /// A decision of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -83,21 +83,21 @@ pub struct ReplayReport {
 }
 
 impl Runtime {
-    /// Decides recorded calls again with another policy. `owner` is the caller with that id if none is configured.
+    /// Decides recorded calls again with other rules. If they have no `owner`, it is the one with every permission.
     pub fn replay(
         &self,
-        policy: &Policy,
-        owner: Option<&Caller>,
+        rules: &AccessRules,
         calls: impl Iterator<Item = std::io::Result<audit::LoggedCall>>,
     ) -> std::io::Result<ReplayReport> {
         let catalog = self.catalog();
+        let owner = Caller::owner();
         let mut replay = ReplayReport::default();
         let mut flips: BTreeMap<_, DecisionChange> = BTreeMap::new();
         for call in calls {
             let call = call?;
             let (Some(from), Some(begin)) = (DecisionKind::from_record(&call), &call.begin) else { continue };
-            let caller =
-                self.caller(&begin.caller).or(owner.filter(|owner| owner.id.as_str() == begin.caller));
+            let is_owner = begin.caller == Caller::OWNER;
+            let caller = rules.caller(&begin.caller).or(is_owner.then_some(&owner));
             let subject = match begin.operation.as_str() {
                 "tool" => catalog.resolve(&begin.tool).map(|tool| tool.subject()),
                 "resource" | "subscription" => self.recorded_item(begin, TargetKind::Resource),
@@ -112,7 +112,7 @@ impl Runtime {
             let recorded = begin.arguments.as_ref().map(|arguments| arguments.get());
             let certain = recorded.is_some_and(|arguments| !arguments.contains(MASK));
             let arguments = RawJson::from_trusted(recorded.unwrap_or("{}").to_owned()).into();
-            let (to, rules) = decide(policy, caller, &subject, &arguments, begin.tainted);
+            let (to, rules) = decide(&rules.policy, caller, &subject, &arguments, begin.tainted);
             replay.replayed += 1;
             replay.uncertain += u64::from(!certain);
             if from == to {
@@ -149,7 +149,7 @@ impl Runtime {
     }
 }
 
-fn decide(
+pub(crate) fn decide(
     policy: &Policy,
     caller: &Caller,
     subject: &ToolAttributes,

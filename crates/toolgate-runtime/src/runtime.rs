@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 use toolgate_redact::printable;
@@ -40,6 +41,7 @@ mod sources;
 mod tool_states;
 
 use access::AccessControl;
+pub use access::AccessRules;
 use apis::api_status;
 pub use approvals::PendingApproval;
 use inputs::Inputs;
@@ -67,7 +69,8 @@ pub struct Runtime {
     pub(crate) pins: PinStore,
     pub(crate) access: AccessControl,
     pub(crate) secrets: SecretRules,
-    pub(crate) limits: CallLimits,
+    /// Limits over all tools. Some of them can be replaced while calls run.
+    pub(crate) limits: ArcSwap<CallLimits>,
     /// Slots, rate limits and statistics.
     pub(crate) tool_states: ToolStates,
     pub(crate) cache: ResultCache,
@@ -161,8 +164,7 @@ impl Runtime {
             catalog: LiveCatalog::default(),
             pins: PinStore::new(setup.lock),
             access: AccessControl::new(
-                setup.callers,
-                setup.policy,
+                AccessRules { callers: setup.callers, policy: setup.policy },
                 setup.profiles,
                 setup.responder,
                 setup.limits.taint_window.get(),
@@ -170,11 +172,19 @@ impl Runtime {
             tasks: TaskRegistry::default(),
             secrets: SecretRules::new(setup.secrets, &setup.egress),
             tool_states: ToolStates::new(setup.limits.max_concurrent, setup.history),
-            limits: setup.limits,
+            limits: ArcSwap::from_pointee(setup.limits),
             cache: ResultCache::default(),
             results: setup.results,
             recorder: CallRecorder::new(setup.log, setup.spans),
         }
+    }
+
+    /// Takes over changed limits: the default timeout, the rule for collisions of names, and the time that a caller
+    /// without a session stays tainted. Slots and sizes of messages stay as they are. The caller rebuilds the catalog.
+    pub fn set_limits(&self, limits: CallLimits) {
+        self.access.taint.set_window(limits.taint_window.get());
+        let CallLimits { max_concurrent, max_output, .. } = **self.limits.load();
+        self.limits.store(Arc::new(CallLimits { max_concurrent, max_output, ..limits }));
     }
 
     /// Connects to all servers concurrently, requests their lists, and builds the catalog. Calls `report` for each
@@ -323,7 +333,7 @@ impl Runtime {
             servers: &servers,
             apis: &apis,
             pins: &pins,
-            on_collision: self.limits.on_collision,
+            on_collision: self.limits.load().on_collision,
             previous: (phase == BuildPhase::Running).then_some(&*before),
         })?;
         for event in events {
@@ -359,8 +369,8 @@ impl Runtime {
     pub fn limits_in_force(&self, tool: &CatalogTool) -> LimitsInForce {
         LimitsInForce {
             timeout: tool.limits.timeout.unwrap_or_else(|| self.default_timeout(tool)),
-            max_instances: tool_states::max_instances(tool).min(self.limits.max_concurrent),
-            max_output: self.limits.max_output,
+            max_instances: tool_states::max_instances(tool).min(self.limits.load().max_concurrent),
+            max_output: self.limits.load().max_output,
             rate_limit: tool.rate_limit,
             cache_ttl: tool.cache_ttl.filter(|_| tool.contract.cacheable),
         }

@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -23,8 +24,8 @@ const MAX_CALLERS: usize = 10_000;
 /// The tainted sessions of all callers.
 #[derive(Debug)]
 pub(crate) struct TaintTracker {
-    /// Time that a caller without a session stays tainted.
-    window: Duration,
+    /// Time that a caller without a session stays tainted, in milliseconds.
+    window: AtomicU64,
     /// Sessions are stored as hashes, with a key of this process. A collision only taints a session too many.
     hasher: RandomState,
     callers: Mutex<TaintedCallers>,
@@ -48,7 +49,12 @@ struct CallerTaint {
 
 impl TaintTracker {
     pub(crate) fn new(window: Duration) -> Self {
-        Self { window, hasher: RandomState::new(), callers: Mutex::default() }
+        Self { window: AtomicU64::new(millis(window)), hasher: RandomState::new(), callers: Mutex::default() }
+    }
+
+    /// Replaces the time that a caller without a session stays tainted.
+    pub(crate) fn set_window(&self, window: Duration) {
+        self.window.store(millis(window), Ordering::Relaxed);
     }
 
     /// Returns true if untrusted content has reached the session or, without an issued session, the caller within the
@@ -58,7 +64,9 @@ impl TaintTracker {
         let Some(taint) = callers.by_id.get(caller) else { return callers.overflowed };
         match session.and_then(SessionId::issued) {
             Some(id) => taint.overflowed || taint.sessions.contains(&self.hasher.hash_one(id)),
-            None => taint.without_session.is_some_and(|at| now.saturating_duration_since(at) < self.window),
+            None => taint.without_session.is_some_and(|at| {
+                millis(now.saturating_duration_since(at)) < self.window.load(Ordering::Relaxed)
+            }),
         }
     }
 
@@ -78,6 +86,10 @@ impl TaintTracker {
             Some(id) => drop(taint.sessions.insert(self.hasher.hash_one(id))),
         }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

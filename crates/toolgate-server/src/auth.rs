@@ -3,23 +3,27 @@
 //! The host check comes first, so that a web page cannot reach the gateway under a name of its own (DNS rebinding).
 //! Then comes the credential: an API key, a token of an issuer, or a client certificate. Invariant: keys are looked up by
 //! their hash, in a time that depends neither on the match nor on the number of keys; wrong keys are rate limited, right
-//! ones are not.
+//! ones are not. A request is authenticated by the state of one moment: a change of the configuration or of the stored
+//! keys replaces all of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName};
 use http::request::Parts;
 use http::uri::Authority;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
-use toolgate_runtime::window_limit::WindowLimit;
-use toolgate_types::serve::{AnonymousAccess, CertificateMatch, HostName};
-use toolgate_types::tool::{Permission, RateLimit};
-use toolgate_types::{Caller, CallerId, ErrorCode, Group, GroupName, KeyHash, ServeConfig};
+use toolgate_store::callers::{CallerRecords, CallerStore, StoreStamp};
+use toolgate_types::serve::CertificateMatch;
+use toolgate_types::tool::Permission;
+use toolgate_types::{Caller, CallerId, ErrorCode, Group, KeyHash, ServeConfig};
 
-use crate::keys::KeyStore;
 use crate::listener::tls::PeerCertificate;
 use crate::listener::{ConnectionEnds, client_key};
 pub use crate::response::HttpError;
@@ -30,24 +34,25 @@ mod failures;
 mod jwks;
 mod jwt;
 mod lifetime;
-mod managed;
 mod message_quota;
 pub(crate) mod protected_resource;
 mod proxies;
+mod rules;
+mod stored;
+mod table;
 
 pub(crate) use authenticated::Authenticated;
 use failures::KeyFailures;
 pub use jwks::JwksError;
-use jwt::{TokenError, TokenIdentity, TokenVerifier};
-pub(crate) use lifetime::CredentialLifetime;
-use managed::{CallerTable, ManagedCallers};
+use jwt::TokenError;
+pub(crate) use lifetime::{Credential, CredentialLifetime};
 pub(crate) use message_quota::MessageQuota;
 pub(crate) use proxies::TrustedProxies;
+use rules::AuthRules;
+pub(crate) use stored::follow_store;
+use table::{ActiveKey, CallerTable};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-
-/// Callers, and addresses, whose requests are counted.
-const MAX_QUOTA_KEYS: usize = 100_000;
 
 /// All callers, with their credentials.
 #[derive(Debug, Clone, Default)]
@@ -56,108 +61,106 @@ pub struct CallerDirectory {
     pub callers: Vec<Caller>,
     /// Groups that tokens and certificates can make callers members of.
     pub groups: Vec<Arc<Group>>,
-    /// API keys. A caller may have several.
-    pub keys: Vec<(CallerId, KeyHash)>,
+    /// API keys of the configuration, each with its name. A caller may have several.
+    pub keys: Vec<(CallerId, KeyHash, String)>,
     /// Client certificates.
     pub certificates: Vec<(CallerId, CertificateMatch)>,
-    /// Store of callers created at runtime.
-    pub key_store: Option<KeyStore>,
+    /// Store of callers created at runtime, and of keys.
+    pub store: Option<Arc<dyn CallerStore>>,
     /// Caller ids named in policy rules. Such an id may grant more than the permissions of the caller.
     pub policy_callers: Vec<String>,
     /// Descriptions of callers.
     pub descriptions: BTreeMap<CallerId, String>,
 }
 
+/// Checks that the keys of all token issuers can be used, as far as that is known without a request.
+///
+/// # Errors
+/// If a file with the keys of an issuer is unusable.
+pub fn check_issuers(config: &ServeConfig) -> Result<(), JwksError> {
+    jwt::TokenVerifier::new(&config.jwt, None).map(drop)
+}
+
 /// Authenticates requests.
 pub(crate) struct Authenticator {
-    callers: HashMap<CallerId, Arc<Caller>>,
-    groups: Vec<Arc<Group>>,
-    keys: HashMap<KeyHash, Arc<Caller>>,
-    managed: Option<ManagedCallers>,
-    policy_callers: Vec<String>,
-    descriptions: BTreeMap<CallerId, String>,
-    tokens: TokenVerifier,
-    certificates: Vec<(CertificateMatch, Arc<Caller>)>,
-    anonymous: Option<Arc<Caller>>,
-    anonymous_access: AnonymousAccess,
-    /// The local user, authenticated by the Unix socket.
-    owner: Arc<Caller>,
-    hosts: Vec<HostName>,
+    /// The rules and callers in use.
+    state: ArcSwap<AuthState>,
+    store: Option<Arc<dyn CallerStore>>,
+    /// The stored records in use, with their stamp. Locked while the state is replaced.
+    records: Mutex<(StoreStamp, CallerRecords)>,
+    /// Notifies waiters when the state is replaced.
+    changed: watch::Sender<()>,
     failures: KeyFailures,
-    pub(crate) proxies: TrustedProxies,
-    address_quota: Option<WindowLimit<IpAddr>>,
-    caller_quota: Option<WindowLimit<CallerId>>,
-    /// Public URL of the gateway, if configured.
-    url: Option<String>,
+}
+
+/// Rules of the configuration, and the callers and keys that result from them and from the store.
+pub(crate) struct AuthState {
+    rules: Arc<AuthRules>,
+    table: CallerTable,
+}
+
+impl AuthState {
+    /// Finds a caller, of the configuration or of the store.
+    fn caller(&self, id: &str) -> Option<&Arc<Caller>> {
+        let named = id.parse().ok().and_then(|id: CallerId| self.rules.callers.get(&id));
+        named.or_else(|| self.table.find(id).map(|(_, caller)| caller))
+    }
 }
 
 impl Authenticator {
     pub(crate) fn new(config: &ServeConfig, directory: CallerDirectory) -> Result<Self, JwksError> {
-        let mut callers: HashMap<_, _> =
-            directory.callers.into_iter().map(|caller| (caller.id.clone(), Arc::new(caller))).collect();
-        let owner = Caller::owner();
-        let owner = Arc::clone(callers.entry(owner.id.clone()).or_insert_with(|| Arc::new(owner)));
-        let with_credential = |id: &CallerId, credential: &str| {
-            let caller = callers.get(id)?;
-            Some(Caller { credential: Some(credential.into()), ..Caller::clone(caller) })
-        };
-        let key = |(id, key): &(CallerId, KeyHash)| {
-            Some((*key, Arc::new(with_credential(id, "key/toolgate.yaml")?)))
-        };
-        let keys = directory.keys.iter().filter_map(key).collect();
-        let groups = directory.groups;
-        let certificate = |(id, rule): (CallerId, CertificateMatch)| {
-            let mut caller = with_credential(&id, "certificate")?;
-            add_groups(&mut caller, &rule.groups, &groups);
-            Some((rule, Arc::new(caller)))
-        };
-        let certificates = directory.certificates.into_iter().filter_map(certificate).collect();
-        let owner = Arc::new(Caller { credential: Some("socket".into()), ..Caller::clone(&owner) });
-        let anonymous = callers.values().find(|caller| caller.id.as_str() == Caller::ANONYMOUS);
-        let anonymous = anonymous.filter(|caller| !caller.permissions.is_empty()).map(Arc::clone);
-        Ok(Self {
-            keys,
-            tokens: TokenVerifier::new(&config.jwt)?,
-            certificates,
-            anonymous,
-            anonymous_access: config.anonymous,
-            owner,
-            hosts: config.hosts.clone(),
-            failures: KeyFailures::default(),
-            proxies: TrustedProxies::new(&config.trusted_proxies),
-            address_quota: config.requests_per_address.map(quota),
-            caller_quota: config.requests_per_caller.map(quota),
-            url: config.url.clone(),
-            managed: directory.key_store.map(ManagedCallers::new),
-            policy_callers: directory.policy_callers,
-            descriptions: directory.descriptions,
-            callers,
-            groups,
-        })
+        let store = directory.store.clone();
+        let rules = Arc::new(AuthRules::new(config, directory, None)?);
+        let records = Mutex::new((StoreStamp::default(), CallerRecords::default()));
+        let table = CallerTable::new(&rules, CallerRecords::default(), &CallerTable::default());
+        let state = ArcSwap::from_pointee(AuthState { rules, table });
+        let authenticator =
+            Self { state, store, records, changed: watch::Sender::new(()), failures: KeyFailures::default() };
+        authenticator.reload_store();
+        Ok(authenticator)
+    }
+
+    /// Takes over a changed configuration, as a whole. Streams of callers with changed rights end.
+    ///
+    /// # Errors
+    /// If a file with the keys of a token issuer is unusable. Nothing changes then.
+    pub(crate) fn replace(&self, config: &ServeConfig, directory: CallerDirectory) -> Result<(), JwksError> {
+        let rules = AuthRules::new(config, directory, Some(&self.state.load().rules))?;
+        self.rebuild(Some(Arc::new(rules)), &self.records.lock().1);
+        Ok(())
+    }
+
+    /// Replaces the state. The caller holds the lock of the records.
+    fn rebuild(&self, rules: Option<Arc<AuthRules>>, records: &CallerRecords) {
+        let before = self.state.load_full();
+        let rules = rules.unwrap_or_else(|| Arc::clone(&before.rules));
+        let table = CallerTable::new(&rules, records.clone(), &before.table);
+        self.state.store(Arc::new(AuthState { rules, table }));
+        self.changed.send_replace(());
+    }
+
+    /// The rules in use.
+    pub(crate) fn rules(&self) -> Arc<AuthRules> {
+        Arc::clone(&self.state.load().rules)
     }
 
     pub(crate) fn owner(&self) -> Arc<Caller> {
-        Arc::clone(&self.owner)
-    }
-
-    /// Callers created at runtime.
-    fn managed_callers(&self, now: Instant) -> Arc<CallerTable> {
-        self.managed.as_ref().map(|managed| managed.table(&self.callers, now)).unwrap_or_default()
+        Arc::clone(&self.state.load().rules.owner)
     }
 
     /// Returns true if two callers count as one for approvals.
     pub(crate) fn have_same_origin(&self, one: &CallerId, other: &CallerId) -> bool {
-        self.managed_callers(Instant::now()).have_same_origin(one, other)
+        self.state.load().table.have_same_origin(one, other)
     }
 
     pub(crate) fn caller(&self, id: &str) -> Option<Arc<Caller>> {
-        let named = id.parse().ok().and_then(|id: CallerId| self.callers.get(&id).map(Arc::clone));
-        named.or_else(|| self.managed_callers(Instant::now()).find(id).map(|(_, caller)| Arc::clone(caller)))
+        self.state.load().caller(id).map(Arc::clone)
     }
 
     /// Checks the request quota of a client address.
     pub(crate) fn check_address_quota(&self, client: IpAddr) -> Result<(), HttpError> {
-        let Some(quota) = &self.address_quota else { return Ok(()) };
+        let state = self.state.load();
+        let Some(quota) = &state.rules.address_quota else { return Ok(()) };
         let taken = quota.take(client_key(client), 1, Instant::now());
         taken.map_err(|wait| rate_limited("too many requests from this address", wait))
     }
@@ -167,11 +170,12 @@ impl Authenticator {
         &self,
         parts: &Parts,
         ends: ConnectionEnds,
-        certificate: Option<&PeerCertificate>,
+        certificate: Option<&Arc<PeerCertificate>>,
     ) -> Result<(Arc<Caller>, CredentialLifetime), HttpError> {
         let now = Instant::now();
-        let (caller, lifetime) = self.identify(parts, ends, certificate, now).await?;
-        if let Some(quota) = &self.caller_quota {
+        let state = self.state.load_full();
+        let (caller, lifetime) = self.identify(&state, parts, ends, certificate, now).await?;
+        if let Some(quota) = &state.rules.caller_quota {
             let taken = quota.take(caller.id.clone(), 1, now);
             taken.map_err(|wait| rate_limited("too many requests by this caller", wait))?;
         }
@@ -180,30 +184,38 @@ impl Authenticator {
 
     async fn identify(
         &self,
+        state: &AuthState,
         parts: &Parts,
         ends: ConnectionEnds,
-        certificate: Option<&PeerCertificate>,
+        certificate: Option<&Arc<PeerCertificate>>,
         now: Instant,
     ) -> Result<(Arc<Caller>, CredentialLifetime), HttpError> {
+        let rules = &state.rules;
         let Some(PresentedKey { key, bearer }) = presented_key(&parts.headers)? else {
-            let by_certificate = certificate.and_then(|certificate| self.caller_by_certificate(certificate));
-            let caller = by_certificate.or_else(|| self.anonymous_caller(&parts.headers, ends));
+            let found = |caller: Arc<Caller>, credential| {
+                let lifetime = CredentialLifetime::new(credential, &caller, None);
+                (caller, lifetime)
+            };
+            if let Some(certificate) = certificate
+                && let Some(caller) = rules.caller_by_certificate(certificate)
+            {
+                return Ok(found(caller, Credential::Certificate(Arc::clone(certificate))));
+            }
+            let caller = rules.anonymous_caller(&parts.headers, ends);
             let caller = caller.ok_or_else(|| unauthenticated("authentication is required"))?;
-            return Ok((caller, CredentialLifetime::Permanent));
+            return Ok(found(caller, Credential::Anonymous(rules.anonymous_access)));
         };
         let hash = KeyHash::of(key);
-        // The tables have a secret hash function and compare in constant time, so the time of a lookup does not
-        // reveal the similarity of a wrong key to a right one.
-        if let Some(caller) = self.keys.get(&hash) {
-            return Ok((Arc::clone(caller), CredentialLifetime::Permanent));
-        }
-        if let Some(caller) = self.managed_callers(now).find_by_key(&hash) {
-            return Ok((Arc::clone(caller), CredentialLifetime::ManagedKey(hash)));
+        if let Some(active) = state.table.find_by_key(&hash) {
+            let caller = Arc::clone(&active.caller);
+            let end = self.use_key(hash, active, ends.client, now).await?;
+            let lifetime = CredentialLifetime::new(Credential::Key(hash), &caller, end);
+            return Ok((caller, lifetime));
         }
         // Checked after the keys and not counted as a guess: signatures cannot be guessed, and expired tokens are
         // normal.
-        if bearer && !self.tokens.is_empty() && jwt::looks_like_jwt(key) {
-            return Box::pin(self.authenticate_token(key, ends.client, now)).await;
+        if bearer && !rules.tokens.is_empty() && jwt::looks_like_jwt(key) {
+            return Box::pin(self.authenticate_token(state, key, ends.client, now)).await;
         }
         tracing::warn!(client = %ends.client, "request with an unknown API key");
         match self.failures.record(ends.client, now) {
@@ -212,56 +224,56 @@ impl Authenticator {
         }
     }
 
+    /// Notes the use of a stored key. Returns its expiry.
+    async fn use_key(
+        &self,
+        hash: KeyHash,
+        active: &ActiveKey,
+        client: IpAddr,
+        now: Instant,
+    ) -> Result<Option<Instant>, HttpError> {
+        // Keys of the configuration have neither a usage nor an expiry, and need no clock.
+        let Some(usage) = &active.usage else { return Ok(None) };
+        let time = Timestamp::now();
+        let second = time.as_second();
+        if active.expires.is_some_and(|expires| expires <= second) {
+            tracing::warn!(%client, caller = %active.caller.id, "request with an expired API key");
+            let error = unauthenticated("the API key has expired");
+            return Err(error.hint("ask for a new one: `toolgate callers keys rotate`"));
+        }
+        if active.is_first_use() && active.caller.id.as_str() == Caller::OWNER {
+            // Before anything is done with it: the next start replaces a key that was never used.
+            self.save_first_use(hash, time).await;
+        }
+        usage.record(second);
+        Ok(active.expires.map(|expires| {
+            now + std::time::Duration::from_secs(u64::try_from(expires - second).unwrap_or_default())
+        }))
+    }
+
     /// Authenticates a token. If the configuration names the caller, its permissions come from there.
     async fn authenticate_token(
         &self,
+        state: &AuthState,
         token: &str,
         client: IpAddr,
         now: Instant,
     ) -> Result<(Arc<Caller>, CredentialLifetime), HttpError> {
-        let TokenIdentity { id, permissions, groups, person, issuer, valid_for } =
-            self.tokens.verify(token, now).await.map_err(|rejected| match rejected {
-                TokenError::Invalid(reason) => {
-                    tracing::warn!(%client, "token rejected: {reason}");
-                    invalid_token(reason)
-                }
-                TokenError::KeysUnavailable => {
-                    HttpError::unavailable("the keys of the token issuer are unavailable")
-                        .retry_after(std::time::Duration::from_secs(5))
-                }
-            })?;
-        if [Caller::OWNER, Caller::ANONYMOUS].contains(&id.as_str()) {
-            return Err(invalid_token("a token cannot authenticate as `owner` or `anonymous`"));
-        }
-        let mut caller = match self.caller(id.as_str()) {
-            Some(configured) => Caller::clone(&configured),
-            None => Caller::new(id, permissions),
-        };
-        add_groups(&mut caller, &groups, &self.groups);
-        caller.credential = Some(format!("token/{issuer}").into());
-        caller.person = caller.person.or(person);
-        Ok((Arc::new(caller), CredentialLifetime::Until(now + valid_for)))
-    }
-
-    fn caller_by_certificate(&self, certificate: &PeerCertificate) -> Option<Arc<Caller>> {
-        let mut callers = self.certificates.iter();
-        callers.find(|(rule, _)| certificate.matches(rule)).map(|(_, caller)| Arc::clone(caller))
-    }
-
-    /// The anonymous caller, if the configuration grants it anything. By default it is limited to direct requests from
-    /// this machine. A request that passed a proxy is from another machine, and a browser may make one for a page of
-    /// another origin.
-    fn anonymous_caller(&self, headers: &HeaderMap, ends: ConnectionEnds) -> Option<Arc<Caller>> {
-        let is_trusted = self.proxies.contains(ends.peer);
-        let is_allowed = !proxies::is_cross_site(headers)
-            && match self.anonymous_access {
-                // Not even without a header: a proxy may have been told not to add one.
-                AnonymousAccess::Loopback => {
-                    ends.peer.is_loopback() && !is_trusted && !proxies::has_proxy_header(headers)
-                }
-                AnonymousAccess::Everywhere => is_trusted || !proxies::has_proxy_header(headers),
-            };
-        self.anonymous.as_ref().filter(|_| is_allowed).map(Arc::clone)
+        let identity = state.rules.tokens.verify(token, now).await.map_err(|rejected| match rejected {
+            TokenError::Invalid(reason) => {
+                tracing::warn!(%client, "token rejected: {reason}");
+                invalid_token(reason)
+            }
+            TokenError::KeysUnavailable => {
+                HttpError::unavailable("the keys of the token issuer are unavailable")
+                    .retry_after(std::time::Duration::from_secs(5))
+            }
+        })?;
+        let forbidden = || invalid_token("a token cannot authenticate as `owner` or `anonymous`");
+        let caller = Arc::new(state.token_caller(&identity).ok_or_else(forbidden)?);
+        let end = now + identity.valid_for;
+        let lifetime = CredentialLifetime::new(Credential::Token(Arc::new(identity)), &caller, Some(end));
+        Ok((caller, lifetime))
     }
 
     /// Checks that the request is for a host name of this gateway, and that its `Origin`, if any, is the same host.
@@ -272,7 +284,7 @@ impl Authenticator {
         };
         let authority =
             authority(parts).ok_or_else(|| forbidden("the request has no valid `Host` header"))?;
-        if !self.is_own_host(authority.host(), ends.local) {
+        if !self.state.load().rules.is_own_host(authority.host(), ends.local) {
             return Err(forbidden(&format!("unknown host `{}`", authority.host())));
         }
         let mut origins = parts.headers.get_all(header::ORIGIN).iter();
@@ -285,31 +297,6 @@ impl Authenticator {
         let ours = origins.next().is_none() && origin.to_str().is_ok_and(same);
         if ours { Ok(()) } else { Err(forbidden("cross-origin requests are not allowed")) }
     }
-
-    fn is_own_host(&self, host: &str, local: IpAddr) -> bool {
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        // DNS can point any name at this machine, so names need a list. Addresses do not.
-        if let Ok(address) = host.parse::<IpAddr>() {
-            let address = address.to_canonical();
-            return address == local || address.is_loopback() && local.is_loopback();
-        }
-        let named = |known: &HostName| known.as_str().eq_ignore_ascii_case(host);
-        (host.eq_ignore_ascii_case("localhost") && local.is_loopback()) || self.hosts.iter().any(named)
-    }
-}
-
-/// Makes a caller a member of groups, besides those that it is in.
-fn add_groups(caller: &mut Caller, names: &[GroupName], groups: &[Arc<Group>]) {
-    for group in groups.iter().filter(|group| names.contains(&group.name)) {
-        if !caller.is_in_group(group.name.as_str()) {
-            caller.groups.push(Arc::clone(group));
-        }
-    }
-}
-
-/// Limits the requests of many callers or addresses.
-fn quota<K: Eq + std::hash::Hash>(limit: RateLimit) -> WindowLimit<K> {
-    WindowLimit::new(limit, MAX_QUOTA_KEYS)
 }
 
 /// Checks that a caller has a permission.

@@ -38,7 +38,8 @@ impl RequestHandler {
         let trace = trace_of(&parts.headers);
         let authenticator = &self.gateway.authenticator;
         // A 401 names the metadata of the protected resource in `WWW-Authenticate`.
-        let source = authenticator.proxies.request_source(&self.source, &parts.headers);
+        let rules = authenticator.rules();
+        let source = rules.proxies.request_source(&self.source, &parts.headers);
         let challenge_target = authenticator.challenge_target(&parts, &source);
         let result = self.route(parts, body, &source, &trace).await;
         let mut response = result.unwrap_or_else(|error| error.render(&trace));

@@ -57,6 +57,23 @@ pub(crate) async fn ready(request: AdmittedRequest) -> Result<Response, HttpErro
     Ok(response::json_with_status(status, &document))
 }
 
+/// State of the configuration: problems of the files that are not in use because of them, and changed sections that
+/// wait for a restart.
+pub(crate) async fn configuration(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let gateway = &request.gateway;
+    let state = gateway.registry.as_ref().map(toolgate_store::registry::Registry::state);
+    let rejected = state.as_ref().and_then(|state| state.rejection.as_ref());
+    let mut document = json!({
+        "policy": gateway.runtime.access_rules().policy.version(),
+        "rejected": rejected.map(|problems| problems.0.as_slice()).unwrap_or_default(),
+        "needsRestart": **gateway.pending_restart.load(),
+    });
+    if let Some(state) = &state {
+        document["revision"] = json!(state.rev.to_string());
+    }
+    Ok(response::json(&document))
+}
+
 /// Metrics in the Prometheus text format.
 pub(crate) async fn metrics(request: AdmittedRequest) -> Result<Response, HttpError> {
     let gateway = &request.gateway;

@@ -12,7 +12,6 @@ pub mod auth;
 mod body;
 mod handler;
 mod health;
-pub mod keys;
 mod lifecycle;
 mod listener;
 mod mcp;
@@ -28,6 +27,7 @@ mod streams;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::net::{TcpListener, UnixListener};
 use toolgate_audit::ProjectLog;
 use toolgate_mcp::Link;
@@ -39,7 +39,7 @@ use toolgate_types::ServeConfig;
 use toolgate_types::profile::ProfileName;
 
 use crate::auth::Authenticator;
-pub use crate::auth::{CallerDirectory, JwksError};
+pub use crate::auth::{CallerDirectory, JwksError, check_issuers};
 pub use crate::lifecycle::CallPermit;
 use crate::lifecycle::Lifecycle;
 use crate::listener::ListenerState;
@@ -113,7 +113,9 @@ pub struct Gateway {
     pub(crate) questions: Option<Arc<QuestionQueue>>,
     pub(crate) registry: Option<Registry>,
     /// Limits of registry entries that arrive over the network.
-    pub(crate) allowed: AllowList,
+    pub(crate) allowed: ArcSwap<AllowList>,
+    /// Changed sections of the configuration that wait for a restart.
+    pub(crate) pending_restart: ArcSwap<Vec<String>>,
 }
 
 impl Gateway {
@@ -134,16 +136,38 @@ impl Gateway {
             runs: AgentRuns::new(runs),
             questions,
             registry,
-            allowed: AllowList { networks: config.allow_networks, commands: config.allow_commands },
+            allowed: ArcSwap::from_pointee(AllowList::new(&config)),
+            pending_restart: ArcSwap::default(),
             runtime,
             lifecycle,
             max_body,
         }))
     }
 
-    /// Serves connections until the future is dropped or the gateway drains.
+    /// Takes over a changed configuration: callers and their credentials, hosts, proxies, token issuers and limits. The
+    /// listener, its certificate and the size of bodies stay as they are.
+    ///
+    /// # Errors
+    /// If a file with the keys of a token issuer is unusable. Nothing changes then.
+    pub fn replace(&self, config: &ServeConfig, callers: CallerDirectory) -> Result<(), GatewayError> {
+        self.authenticator.replace(config, callers)?;
+        self.streams.replace(config);
+        self.listener.replace(config);
+        self.allowed.store(Arc::new(AllowList::new(config)));
+        Ok(())
+    }
+
+    /// Sets the changed sections of the configuration that wait for a restart.
+    pub fn set_pending_restart(&self, sections: Vec<String>) {
+        self.pending_restart.store(Arc::new(sections));
+    }
+
+    /// Serves connections until the future is dropped or the gateway drains. Follows the stored callers meanwhile.
     pub async fn serve(self: &Arc<Self>, listener: TcpListener) {
-        listener::serve(self, listener).await;
+        tokio::select! {
+            () = listener::serve(self, listener) => {}
+            never = auth::follow_store(self) => match never {},
+        }
     }
 
     /// Serves the local user over a Unix socket. Only the user that runs the gateway can open it.
@@ -182,7 +206,9 @@ impl Gateway {
             // A person who has not answered yet must not delay the shutdown.
             questions.close();
         }
-        self.lifecycle.drain(limit).await
+        let ended = self.lifecycle.drain(limit).await;
+        self.authenticator.save_uses();
+        ended
     }
 
     pub fn active_calls(&self) -> usize {

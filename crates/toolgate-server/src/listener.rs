@@ -13,6 +13,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
@@ -73,6 +74,11 @@ impl ListenerState {
     pub(crate) fn new(config: &ServeConfig) -> Result<Self, TlsError> {
         let tls = config.tls.clone().map(|tls| TlsContext::open(tls, tokio::time::Instant::now()));
         Ok(Self { limits: Arc::new(ConnectionLimits::new(config)), tls: tls.transpose()? })
+    }
+
+    /// Takes over changed limits. Connections over them stay open.
+    pub(crate) fn replace(&self, config: &ServeConfig) {
+        self.limits.bounds.store(Arc::new(ConnectionBounds::new(config)));
     }
 }
 
@@ -232,11 +238,16 @@ pub(crate) fn client_key(address: IpAddr) -> IpAddr {
 
 /// Connection limits, in total and per client address.
 struct ConnectionLimits {
+    bounds: ArcSwap<ConnectionBounds>,
+    counts: Mutex<ConnectionCounts>,
+}
+
+/// Numbers of connections, from the configuration.
+struct ConnectionBounds {
     max_total: usize,
     max_per_address: usize,
     /// These connect for many clients, so only the total limits them.
     proxies: TrustedProxies,
-    counts: Mutex<ConnectionCounts>,
 }
 
 #[derive(Default)]
@@ -245,7 +256,7 @@ struct ConnectionCounts {
     per_address: HashMap<IpAddr, usize>,
 }
 
-impl ConnectionLimits {
+impl ConnectionBounds {
     fn new(config: &ServeConfig) -> Self {
         let number = |number: std::num::NonZeroU32| usize::try_from(number.get()).unwrap_or(usize::MAX);
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -256,17 +267,24 @@ impl ConnectionLimits {
         let per_address = number(config.max_connections_per_address);
         let max_per_address = if per_address < max_total { per_address } else { part(max_total).max(1) };
         let proxies = TrustedProxies::new(&config.trusted_proxies);
-        Self { max_total, max_per_address, proxies, counts: Mutex::default() }
+        Self { max_total, max_per_address, proxies }
+    }
+}
+
+impl ConnectionLimits {
+    fn new(config: &ServeConfig) -> Self {
+        Self { bounds: ArcSwap::from_pointee(ConnectionBounds::new(config)), counts: Mutex::default() }
     }
 
     /// Acquires a connection permit, unless a limit is reached.
     fn acquire(connection_limits: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
-        let is_proxy = connection_limits.proxies.contains(address);
+        let bounds = connection_limits.bounds.load();
+        let is_proxy = bounds.proxies.contains(address);
         let address = client_key(address);
         let mut counts = connection_limits.counts.lock();
         let per_address = counts.per_address.get(&address).copied().unwrap_or(0);
-        let is_full = per_address >= connection_limits.max_per_address && !is_proxy;
-        if counts.all >= connection_limits.max_total || is_full {
+        let is_full = per_address >= bounds.max_per_address && !is_proxy;
+        if counts.all >= bounds.max_total || is_full {
             return None;
         }
         counts.all += 1;

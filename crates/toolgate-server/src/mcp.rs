@@ -195,7 +195,7 @@ pub(crate) async fn handle(
     body: Bytes,
 ) -> Result<Response, HttpError> {
     let headers = &parts.headers;
-    let mcp_caller = if gateway.authenticator.is_limited_by_scopes(&auth.caller, auth.lifetime) {
+    let mcp_caller = if gateway.authenticator.is_limited_by_scopes(&auth.caller, &auth.lifetime) {
         McpCaller::limited_by_scopes(&auth.caller)
     } else {
         McpCaller::new(&auth.caller)
@@ -284,7 +284,7 @@ fn expiring_body(
     auth: &Authenticated,
     events: impl Stream<Item = Bytes> + Send + 'static,
 ) -> ResponseBody {
-    let (gateway, lifetime) = (Arc::clone(gateway), auth.lifetime);
+    let (gateway, lifetime) = (Arc::clone(gateway), auth.lifetime.clone());
     let expiry = async move { gateway.authenticator.wait_for_expiry(lifetime).await };
     ResponseBody::from_stream(events.take_until(Box::pin(expiry)).map(Ok))
 }

@@ -216,6 +216,12 @@ fn gateway_rows() -> Vec<Route> {
         get("/metrics", Requirement::Permission(METRICS_READ), health::metrics)
             .describe("metrics", "Metrics in the Prometheus format.")
             .gives(200, text("text/plain; version=0.0.4; charset=utf-8")),
+        get("/v1/configuration", Requirement::Permission(POLICY_READ), health::configuration)
+            .describe(
+                "configuration",
+                "State of the configuration: rejected edits, and sections that wait for a restart.",
+            )
+            .gives(200, ResponseContent::Json("Configuration")),
         get("/v1/openapi.json", PUBLIC, openapi::show)
             .describe("openapi", "OpenAPI document of this API.")
             .gives(200, ResponseContent::Json("Document")),
@@ -442,16 +448,34 @@ fn caller_rows() -> Vec<Route> {
             .gives(200, ResponseContent::Json("Callers")),
         post("/v1/callers", write, callers::add)
             .describe("addCaller", "Creates a caller. Its key is shown only in this response.")
-            .takes_type::<callers::NewCaller>("CallerEntry")
+            .takes_type::<callers::CallerBody>("CallerEntry")
             .gives(201, ResponseContent::Json("CallerMade"))
             .or(&[409, 422, 503]),
         get("/v1/callers/{id}", read, callers::show)
             .describe("showCaller", "Returns a caller.")
             .gives(200, ResponseContent::Json("Caller")),
         delete("/v1/callers/{id}", write, callers::remove)
-            .describe("removeCaller", "Removes a caller and revokes its key.")
+            .describe("removeCaller", "Removes a caller and revokes its keys.")
             .gives(204, ResponseContent::Empty)
             .or(&[409, 422, 503]),
+        get("/v1/callers/{id}/keys", read, callers::keys)
+            .describe("listKeys", "Lists the stored keys of a caller: names, expiry and last use.")
+            .gives(200, ResponseContent::Json("Keys")),
+        post("/v1/callers/{id}/keys", write, callers::add_key)
+            .describe("addKey", "Adds a key of a caller. It is shown only in this response.")
+            .takes_type::<callers::KeyBody>("KeyEntry")
+            .gives(201, ResponseContent::Json("KeyMade"))
+            .or(&[404, 409, 422, 503]),
+        post("/v1/callers/{id}/keys/rotate", write, callers::rotate_key)
+            .describe("rotateKey", "Replaces a key. The old one stays valid for the overlap.")
+            .takes_type::<callers::RotateBody>("KeyRotation")
+            .gives(201, ResponseContent::Json("KeyMade"))
+            .or(&[404, 422, 503]),
+        post("/v1/callers/{id}/keys/revoke", write, callers::revoke_key)
+            .describe("revokeKey", "Revokes a key. Its streams end at once.")
+            .takes_type::<callers::RevokeBody>("KeyRevocation")
+            .gives(204, ResponseContent::Empty)
+            .or(&[404, 422, 503]),
     ]
 }
 

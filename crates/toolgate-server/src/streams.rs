@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::StreamExt as _;
 use http::StatusCode;
@@ -20,13 +21,18 @@ use crate::auth::HttpError;
 
 /// Streams that are open, by caller.
 pub(crate) struct StreamLimits {
-    max_per_caller: u32,
+    max_per_caller: AtomicU32,
     open: Arc<Mutex<HashMap<CallerId, u32>>>,
 }
 
 impl StreamLimits {
     pub(crate) fn new(config: &ServeConfig) -> Self {
-        Self { max_per_caller: config.max_streams_per_caller.get(), open: Arc::default() }
+        Self { max_per_caller: config.max_streams_per_caller.get().into(), open: Arc::default() }
+    }
+
+    /// Takes over a changed limit. Streams over it stay open.
+    pub(crate) fn replace(&self, config: &ServeConfig) {
+        self.max_per_caller.store(config.max_streams_per_caller.get(), Ordering::Relaxed);
     }
 
     /// Counts one more stream of a caller, until the permit is dropped.
@@ -36,7 +42,7 @@ impl StreamLimits {
     pub(crate) fn acquire(&self, caller: &CallerId) -> Result<StreamPermit, HttpError> {
         let mut open = self.open.lock();
         let count = open.entry(caller.clone()).or_default();
-        if *count >= self.max_per_caller {
+        if *count >= self.max_per_caller.load(Ordering::Relaxed) {
             let message = format!("this caller has {count} open streams, which is the limit");
             return Err(HttpError::new(
                 StatusCode::TOO_MANY_REQUESTS,

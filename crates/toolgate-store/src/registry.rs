@@ -7,6 +7,7 @@
 
 mod plan;
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
@@ -29,8 +30,8 @@ use plan::{BaseState, BatchPlan};
 const MAX_BATCH: usize = 1024;
 /// Maximum number of times a batch is applied again because another process wrote in the meantime.
 const MAX_RETRIES: usize = 8;
-/// Interval for checking the other files of the project.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval for checking the other files of the project. An edit is in use after two intervals, and within a second.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The validated contents of the files.
 #[derive(Debug, Clone, Default)]
@@ -53,6 +54,30 @@ pub struct CheckedRegistry {
     pub other_files: Vec<PathBuf>,
     /// Warnings.
     pub notes: Vec<RegistryProblem>,
+    /// The rest of the project.
+    pub project: ProjectContent,
+}
+
+/// The part of a project that the registry carries along and does not know: it is valid together with the entries, and is
+/// put to use with them.
+#[derive(Clone, Default)]
+pub struct ProjectContent(Option<Arc<dyn Any + Send + Sync>>);
+
+impl ProjectContent {
+    pub fn new<T: Send + Sync + 'static>(content: Arc<T>) -> Self {
+        Self(Some(content))
+    }
+
+    /// Returns the content, if there is any of this type.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        Arc::downcast(Arc::clone(self.0.as_ref()?)).ok()
+    }
+}
+
+impl fmt::Debug for ProjectContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProjectContent")
+    }
 }
 
 /// A problem with an entry or a file.
@@ -375,10 +400,6 @@ impl<S: Store> RegistryActor<S> {
                         hint: None,
                     }]),
                 };
-                for RegistryProblem { message, place, .. } in &problems.0 {
-                    let place = place.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
-                    tracing::error!("rejected an edit of the registry files: {message}{place}");
-                }
                 self.refused = Some(problems);
                 self.publisher.send_replace(Arc::new(self.base.state(self.refused.clone())));
             }

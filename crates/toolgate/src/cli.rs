@@ -21,7 +21,10 @@ use toolgate_config::Environment;
 use crate::command::remote::GatewayHost;
 use crate::command::{chat, connect, run, serve, stdio};
 
-pub(crate) use access::{AddCallerArgs, CallerArgs, CallersCommand, PolicyCommand, PolicyTestArgs, WhyArgs};
+pub(crate) use access::{
+    AddCallerArgs, AddKeyArgs, CallerArgs, CallersCommand, KeysCommand, PlanArgs, PolicyCommand,
+    PolicyTestArgs, RevokeKeyArgs, RotateKeyArgs, WhyArgs,
+};
 pub(crate) use agent::{AgentArgs, ChatArgs, RunArgs, RunsArgs, RunsCommand};
 pub(crate) use clients::{ConnectArgs, ConnectScope, ImportArgs};
 pub(crate) use help::grouped_command;
@@ -121,11 +124,12 @@ Examples:
   toolgate check --json | jq .servers      for scripts
   toolgate check --contract full           the full tool contract, as a checklist per tool
   toolgate check --all                     every value, the defaults too
+  toolgate check --running                 the configuration that the running gateway uses
 
 Shows the values that differ from the defaults, and the files they come from. Reports all problems in
 all files. Starts and writes nothing.
 
-Exit codes: 0 valid, 1 a rule of the contract is not met, 78 invalid configuration.")]
+Exit codes: 0 valid, 1 contract not met or no gateway runs, 78 invalid configuration.")]
     Check(CheckArgs),
     /// Show, approve and change MCP servers
     #[command(after_help = "\
@@ -171,9 +175,22 @@ Calls nothing and asks no one. Exit codes: 0 allowed, 1 denied or needs approval
     /// List, add and remove callers and their keys
     #[command(
         subcommand,
-        after_help = "Examples:\n  toolgate callers list\n  toolgate callers add ci --permission 'tickets:*'\n  toolgate callers remove ci"
+        after_help = "Examples:\n  toolgate callers list\n  toolgate callers add ci --permission 'tickets:*'\n  toolgate callers remove ci\n  toolgate callers keys rotate ci laptop --overlap 24h"
     )]
     Callers(CallersCommand),
+    /// Show the effect of changed files before they are used
+    #[command(after_help = "\
+Examples:
+  toolgate plan candidate.cedar                  other rules
+  toolgate plan candidate.yaml new.cedar         another project file and other rules
+  toolgate plan candidate.yaml --since 7d --json | jq .access
+
+Lists the tools that callers, and members of groups, gain or lose, and the recorded calls that would be
+decided differently. A running gateway uses an edit within a second, so plan it first. Calls nothing and
+asks no one.
+
+Exit codes: 0 no access changes, 1 some changes, 78 invalid configuration.")]
+    Plan(PlanArgs),
     /// Test policy rules before you use them
     #[command(
         subcommand,
@@ -290,6 +307,9 @@ pub(crate) struct ServeArgs {
     /// Address to listen on [default: `serve.listen` of the project, otherwise 127.0.0.1:7332]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<SocketAddr>,
+    /// File for the owner key if one is created, readable by you alone [default: the key is printed]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -310,6 +330,9 @@ pub(crate) struct CheckArgs {
     /// Show values that no file sets, too
     #[arg(long)]
     pub(crate) all: bool,
+    /// Show if the running gateway uses the files, and why not
+    #[arg(long, conflicts_with = "contract")]
+    pub(crate) running: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -20,6 +20,7 @@ pub(crate) mod listing;
 pub(crate) mod log;
 pub(crate) mod login;
 pub(crate) mod man;
+pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod profiles;
 pub(crate) mod prompts;

@@ -72,6 +72,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => command::eval::run(args, project, &output),
         Command::Why(args) => command::why::run(args, project, &output),
         Command::Callers(command) => command::callers::run(command, project, &output),
+        Command::Plan(args) => command::plan::run(args, project, &output),
         Command::Policy(command) => command::policy::run(command, project, &output),
         Command::Log(args) => command::log::run(args, project, &output),
         Command::Prompts(command) => command::prompts::run(command, project, &output),

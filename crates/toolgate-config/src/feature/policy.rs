@@ -34,7 +34,7 @@ impl ConfigBuilder {
         self.origins.insert("policy".to_owned(), named.span);
         let path = cx.project.join(&named.value);
         self.policy = Some(None);
-        if path.is_file() {
+        if cx.has_file(&path) {
             self.policy = Some(read_rules(&path, cx));
         } else {
             let what = if path.is_dir() { "is a folder" } else { "does not exist" };
@@ -48,7 +48,7 @@ impl ConfigBuilder {
     pub(crate) fn load_default_policy(&mut self, cx: &mut Context<'_>) {
         let path = cx.project.join(DEFAULT_FILE);
         // A dangling symbolic link is an error: the policy existed and is now missing.
-        if self.policy.is_none() && (path.exists() || path.is_symlink()) {
+        if self.policy.is_none() && (cx.has_file(&path) || path.exists() || path.is_symlink()) {
             self.policy = Some(read_rules(&path, cx));
         }
     }

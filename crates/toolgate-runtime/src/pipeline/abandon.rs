@@ -26,17 +26,17 @@ impl<'a> CallGuard<'a> {
         operation: &'a Operation,
         started: Instant,
     ) -> Self {
-        Self { runtime, caller, operation, started, state: Some(CallState::new(started)) }
+        Self { runtime, caller, operation, started, state: Some(CallState::new(runtime, started)) }
     }
 
     pub(super) fn state(&mut self) -> &mut CallState {
-        self.state.get_or_insert_with(|| CallState::new(self.started))
+        self.state.get_or_insert_with(|| CallState::new(self.runtime, self.started))
     }
 
     /// Disarms the guard at the regular end of the call.
     pub(super) fn into_state(mut self) -> CallState {
         let state = self.state.take();
-        state.unwrap_or_else(|| CallState::new(self.started))
+        state.unwrap_or_else(|| CallState::new(self.runtime, self.started))
     }
 }
 

@@ -75,10 +75,11 @@ impl Runtime {
         tool: &CatalogTool,
         by: &str,
     ) -> Result<Grant, CallError> {
+        let access = self.access.rules();
         let approval = Approval {
             by,
             definition: tool.hash.as_deref(),
-            policy: self.access.policy.version(),
+            policy: access.policy.version(),
             now: SystemTime::now(),
         };
         let rules = question.rules().to_vec();

@@ -66,7 +66,8 @@ impl Runtime {
         let call = policy_request(caller, &subject, &operation.arguments, tainted);
         let is_tool = tool.target_kind() == TargetKind::Tool;
         let is_within = !is_tool || self.access.is_in_profiles(caller, &tool);
-        let (decision, rules, question, failed) = match self.access.policy.decide(&call) {
+        let access = self.access.rules();
+        let (decision, rules, question, failed) = match access.policy.decide(&call) {
             _ if !is_within => ("deny", vec!["profiles".to_owned()], None, None),
             Decision::Allow(grant) => ("allow", grant.rules().to_vec(), None, None),
             Decision::Ask(question) => ("ask", question.rules().to_vec(), Some(question.text.clone()), None),
@@ -79,13 +80,13 @@ impl Runtime {
         };
         Some(Explanation {
             decision,
-            visible: is_within && self.access.policy.may_see(&call),
+            visible: is_within && access.policy.may_see(&call),
             permissions: subject.permissions.iter().map(check).collect(),
-            through: self.access.policy.deciding_groups(&rules, caller),
+            through: access.policy.deciding_groups(&rules, caller),
             rules,
             question,
             failed,
-            policy: self.access.policy.version().to_owned(),
+            policy: access.policy.version().to_owned(),
             held_back: match &tool.state {
                 ToolState::Ready => None,
                 ToolState::Quarantined { reason, .. } => Some(reason.clone()),

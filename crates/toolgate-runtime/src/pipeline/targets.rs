@@ -20,7 +20,7 @@ use toolgate_upstream::{RawJson, Server};
 use crate::catalog::{CatalogTool, SEPARATOR, server_item};
 use crate::operation::{CompletionTarget, Operation, OperationTarget};
 use crate::results::URI_PREFIX;
-use crate::runtime::Runtime;
+use crate::runtime::{AccessRules, Runtime};
 
 use super::{MAX_NAME_BYTES, MAX_URI_BYTES};
 
@@ -269,21 +269,21 @@ fn includes_prompt(profile: &Profile, server: &str, prompt: &str) -> bool {
 
 /// Decides about the prompts or resources of one server for one caller.
 struct ItemVisibility<'a> {
-    runtime: &'a Runtime,
+    access: Arc<AccessRules>,
     caller: &'a Caller,
     /// Attributes of the last item; only the name differs from item to item.
     item: ToolAttributes,
 }
 
 impl<'a> ItemVisibility<'a> {
-    fn new(runtime: &'a Runtime, caller: &'a Caller, spec: &ServerSpec, kind: TargetKind) -> Self {
-        Self { runtime, caller, item: server_item(spec, kind, "") }
+    fn new(runtime: &Runtime, caller: &'a Caller, spec: &ServerSpec, kind: TargetKind) -> Self {
+        Self { access: runtime.access.rules(), caller, item: server_item(spec, kind, "") }
     }
 
     fn includes(&mut self, id: &str) -> bool {
         id.clone_into(&mut self.item.name);
         id.clone_into(&mut self.item.original);
-        self.runtime.access.policy.may_see(&PolicyRequest {
+        self.access.policy.may_see(&PolicyRequest {
             caller: self.caller,
             tool: &self.item,
             arguments: &CallArguments::empty(),

@@ -1,6 +1,7 @@
 //! Access to tools: callers, policy, profiles, taint, and approvals by a person.
 //!
-//! Invariant: only the profiles can be replaced while calls run.
+//! Callers and policy are replaced together, and so are the profiles. Invariant: a call is decided by the rules of one
+//! moment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +17,23 @@ use crate::catalog::CatalogTool;
 use crate::operation::SessionId;
 use crate::taint::TaintTracker;
 
+/// Callers and policy of one moment.
+#[derive(Debug, Default)]
+pub struct AccessRules {
+    /// Known callers with their permissions.
+    pub callers: Vec<Caller>,
+    pub policy: Policy,
+}
+
+impl AccessRules {
+    pub fn caller(&self, id: &str) -> Option<&Caller> {
+        self.callers.iter().find(|caller| caller.id.as_str() == id)
+    }
+}
+
 /// Everything that decides if a caller may use a tool.
 pub(crate) struct AccessControl {
-    pub(super) callers: Vec<Caller>,
-    pub(crate) policy: Policy,
+    rules: ArcSwap<AccessRules>,
     profiles: ArcSwap<Profiles>,
     pub(crate) taint: TaintTracker,
     pub(crate) responder: Arc<dyn Responder>,
@@ -27,14 +41,19 @@ pub(crate) struct AccessControl {
 
 impl AccessControl {
     pub(super) fn new(
-        callers: Vec<Caller>,
-        policy: Policy,
+        rules: AccessRules,
         profiles: Arc<Profiles>,
         responder: Arc<dyn Responder>,
         taint_window: Duration,
     ) -> Self {
         let profiles = ArcSwap::new(profiles);
-        Self { callers, policy, profiles, taint: TaintTracker::new(taint_window), responder }
+        let rules = ArcSwap::from_pointee(rules);
+        Self { rules, profiles, taint: TaintTracker::new(taint_window), responder }
+    }
+
+    /// The rules in use.
+    pub(crate) fn rules(&self) -> Arc<AccessRules> {
+        self.rules.load_full()
     }
 
     /// Returns true if the tool is in a profile of the caller. A caller that is bound to profiles has only their tools,
@@ -53,8 +72,22 @@ impl AccessControl {
 }
 
 impl Runtime {
-    pub fn caller(&self, id: &str) -> Option<&Caller> {
-        self.access.callers.iter().find(|caller| caller.id.as_str() == id)
+    pub fn caller(&self, id: &str) -> Option<Caller> {
+        self.access.rules.load().caller(id).cloned()
+    }
+
+    /// Returns the callers and the policy in use.
+    pub fn access_rules(&self) -> Arc<AccessRules> {
+        self.access.rules()
+    }
+
+    /// Replaces callers and policy. Calls that were decided go on; every later decision is by the new rules.
+    pub fn set_access_rules(&self, rules: AccessRules) {
+        let before = self.access.rules.swap(Arc::new(rules));
+        let now = self.access.rules();
+        if before.policy.version() != now.policy.version() || before.callers != now.callers {
+            self.catalog.mark_changed();
+        }
     }
 
     /// Profiles that the front ends show.

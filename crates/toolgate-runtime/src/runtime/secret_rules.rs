@@ -20,6 +20,13 @@ impl SecretRules {
         Self { known: ArcSwap::from_pointee(known), egress: ArcSwap::from_pointee(EgressFilter::new(egress)) }
     }
 
+    /// Replaces the rules. Known secrets stay known.
+    fn replace_egress(&self, config: &EgressConfig) {
+        let filter = EgressFilter::new(config);
+        let filter = filter.with(&self.known.load()).unwrap_or(filter);
+        self.egress.store(Arc::new(filter));
+    }
+
     fn add(&self, secrets: &[Secret]) {
         let with = |known: &[Secret]| -> Vec<Secret> {
             let is_new = |new: &&Secret| !known.iter().any(|known| known.expose() == new.expose());
@@ -34,6 +41,11 @@ impl Runtime {
     /// Values that are redacted from all output.
     pub fn secrets(&self) -> Arc<Vec<Secret>> {
         self.secrets.known.load_full()
+    }
+
+    /// Replaces the rules for secrets in outgoing arguments.
+    pub fn set_egress(&self, config: &EgressConfig) {
+        self.secrets.replace_egress(config);
     }
 
     /// Adds secrets to redact from output, logs and stored results, and to block in outgoing arguments.

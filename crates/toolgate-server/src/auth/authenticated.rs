@@ -7,7 +7,7 @@ use http::request::Parts;
 use toolgate_mcp::TraceContext;
 use toolgate_types::Caller;
 
-use super::{Authenticator, CredentialLifetime, HttpError, require_permission};
+use super::{Authenticator, Credential, CredentialLifetime, HttpError, require_permission};
 use crate::listener::ConnectionSource;
 use crate::response::{CORRELATION_ID, TRACEPARENT};
 use crate::route::Requirement;
@@ -42,12 +42,16 @@ impl Authenticated {
         source: &ConnectionSource,
         trace: &TraceContext,
     ) -> Result<Self, HttpError> {
-        let no_caller = || (Arc::clone(&NO_CALLER), CredentialLifetime::Permanent);
+        let with = |caller: Arc<Caller>, credential| {
+            let lifetime = CredentialLifetime::new(credential, &caller, None);
+            (caller, lifetime)
+        };
+        let no_caller = || with(Arc::clone(&NO_CALLER), Credential::NotNeeded);
         let (caller, lifetime) = match (need, source) {
             (Requirement::Public, _) => no_caller(),
-            (_, ConnectionSource::LocalSocket) => (authenticator.owner(), CredentialLifetime::Permanent),
+            (_, ConnectionSource::LocalSocket) => with(authenticator.owner(), Credential::Socket),
             (need, ConnectionSource::Network(ends, certificate)) => {
-                let found = authenticator.authenticate(parts, *ends, certificate.as_deref()).await;
+                let found = authenticator.authenticate(parts, *ends, certificate.as_ref()).await;
                 if need.is_public() { found.unwrap_or_else(|_| no_caller()) } else { found? }
             }
         };

@@ -1,106 +1,178 @@
-//! Management of callers: list, create and remove.
+//! Management of callers and their keys: list, create, rotate, revoke and remove.
 //!
-//! Invariant: a caller cannot grant permissions it lacks, nor remove a caller that has more. Configured callers change
-//! only in the configuration. No caller is created with an id that belongs to a token issuer or that a rule names.
+//! Invariant: a caller cannot grant permissions or groups it lacks, nor change a caller that has more. Configured
+//! callers change only in the configuration; their stored keys can be changed here. No caller is created with an id
+//! that belongs to a token issuer or that a rule names. A key is a second identity: over the network, only the owner, the
+//! caller itself and its creators may make one.
 
 use std::sync::Arc;
 
 use http::StatusCode;
+use jiff::Timestamp;
 use serde_json::{Value as Json, json};
-use tokio::time::Instant;
+use toolgate_store::callers::{
+    CallerStore, ChangeAuthor, KeyError, KeyRecord, KeyRotation, NewCaller, NewKey, RotatedKey, StoredCaller,
+};
 use toolgate_types::caller::PermissionPattern;
 use toolgate_types::{Caller, CallerId, ErrorCode, Secret};
 
-use super::{Authenticated, Authenticator, HttpError, require_explicit_permission};
-use crate::keys::{KeyError, ManagedCaller};
+use super::table::CallerTable;
+use super::{AuthRules, Authenticated, Authenticator, HttpError, require_explicit_permission};
 use crate::routes::SERVERS_EXEC;
 
 impl Authenticator {
     /// Lists all callers, without their credentials.
     pub(crate) fn list_callers(&self) -> Vec<Json> {
-        let mut callers: Vec<_> = self.callers.values().collect();
+        let state = self.state.load();
+        let mut callers: Vec<_> = state.rules.callers.values().collect();
         callers.sort_by(|one, other| one.id.cmp(&other.id));
-        let managed_callers = self.managed_callers(Instant::now());
-        let configured = callers.into_iter().map(|caller| self.describe_configured(caller));
-        configured.chain(managed_callers.all.iter().map(|(caller, _)| describe_managed(caller))).collect()
+        let configured =
+            callers.into_iter().map(|caller| describe_configured(&state.rules, &state.table, caller));
+        configured.chain(state.table.stored.iter().map(|(caller, _)| describe_stored(caller))).collect()
     }
 
     pub(crate) fn describe_caller(&self, id: &str) -> Option<Json> {
-        let configured = self.callers.values().find(|caller| caller.id.as_str() == id);
-        configured.map(|caller| self.describe_configured(caller)).or_else(|| {
-            self.managed_callers(Instant::now()).find(id).map(|(caller, _)| describe_managed(caller))
-        })
+        let state = self.state.load();
+        let configured = state.rules.callers.values().find(|caller| caller.id.as_str() == id);
+        configured
+            .map(|caller| describe_configured(&state.rules, &state.table, caller))
+            .or_else(|| state.table.find(id).map(|(caller, _)| describe_stored(caller)))
     }
 
-    fn describe_configured(&self, caller: &Arc<Caller>) -> Json {
-        let has = |found: bool, what: &'static str| found.then_some(what);
-        let known_by = [
-            has(self.keys.iter().any(|(_, of)| of.id == caller.id), "key"),
-            has(self.certificates.iter().any(|(_, of)| of.id == caller.id), "certificate"),
-        ];
-        let known_by: Vec<_> = known_by.into_iter().flatten().collect();
-        let mut document = json!({ "id": caller.id, "permissions": caller.permissions,
-            "source": "configuration", "knownBy": known_by });
-        if let Some(description) = self.descriptions.get(&caller.id) {
-            document["description"] = json!(description);
-        }
-        document
+    fn store(&self) -> Result<&Arc<dyn CallerStore>, HttpError> {
+        let unavailable = || HttpError::unavailable("callers cannot be changed on this gateway");
+        self.store.as_ref().ok_or_else(unavailable)
     }
 
     /// Creates a caller with a key. The key is valid when this returns.
     pub(crate) fn create_caller(
         &self,
         auth: &Authenticated,
-        caller: &Caller,
-        description: Option<String>,
+        new: NewCaller<'_>,
     ) -> Result<(Json, Secret), HttpError> {
-        let managed = self
-            .managed
-            .as_ref()
-            .ok_or_else(|| HttpError::unavailable("callers cannot be created on this gateway"))?;
-        self.check_id_available(auth, &caller.id)?;
-        for pattern in &caller.permissions {
+        let store = self.store()?;
+        self.check_id_available(auth, new.id)?;
+        for pattern in new.permissions {
             check_grant(auth, pattern)?;
         }
-        let managed_callers =
-            managed.store.add(caller, description, auth.caller.id.as_str(), jiff::Timestamp::now());
-        let (managed_callers, key) = managed_callers.map_err(key_error)?;
-        managed.reload(&self.callers);
-        tracing::info!(id = %managed_callers.id, by = %auth.caller.id, "caller created");
-        Ok((describe_managed(&managed_callers), key))
+        let rules = self.rules();
+        for group in new.groups {
+            if !rules.groups.iter().any(|known| known.name == *group) {
+                let message = format!("there is no group `{group}`");
+                let error = HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message);
+                return Err(error.hint("declare it in `groups` of toolgate.yaml"));
+            }
+            check_group(auth, group.as_str())?;
+        }
+        let (stored, key) = store.add_caller(new, author(auth)).map_err(key_error)?;
+        self.reload_store();
+        tracing::info!(id = %stored.id, by = %auth.caller.id, "caller created");
+        Ok((describe_stored(&stored), key))
     }
 
-    /// Removes a caller created at runtime. Its key is invalid when this returns.
+    /// Removes a caller created at runtime. Its keys are invalid when this returns.
     pub(crate) fn remove_caller(&self, auth: &Authenticated, id: &str) -> Result<(), HttpError> {
         let unknown = || HttpError::not_found(format!("there is no caller `{id}`"));
-        if self.callers.values().any(|caller| caller.id.as_str() == id) {
+        let state = self.state.load_full();
+        if state.rules.callers.values().any(|caller| caller.id.as_str() == id) {
             return Err(configured_conflict(id));
         }
-        let managed = self.managed.as_ref().ok_or_else(unknown)?;
-        let managed_callers = self.managed_callers(Instant::now());
-        let (entry, _) = managed_callers.find(id).ok_or_else(unknown)?;
-        for pattern in &entry.permissions {
-            check_grant(auth, pattern)?;
-        }
-        let removed = managed.store.remove(&entry.id).map_err(key_error)?;
-        managed.reload(&self.callers);
+        let store = self.store.as_ref().ok_or_else(unknown)?;
+        let (entry, caller) = state.table.find(id).ok_or_else(unknown)?;
+        check_rights(auth, caller)?;
+        let removed = store.remove_caller(&entry.id).map_err(key_error)?;
+        self.reload_store();
         tracing::info!(id, by = %auth.caller.id, "caller removed");
         if removed { Ok(()) } else { Err(unknown()) }
     }
 
+    /// Lists the stored keys of a caller, without the keys themselves.
+    pub(crate) fn list_keys(&self, id: &str) -> Result<Vec<Json>, HttpError> {
+        let state = self.state.load();
+        let caller = state.caller(id).ok_or_else(|| no_caller(id))?;
+        let keys = state.table.stored_keys.iter().filter(|key| key.caller == caller.id);
+        Ok(keys.map(|key| describe_key(key, state.table.last_used(key))).collect())
+    }
+
+    /// Adds a key of a caller. It is valid when this returns.
+    pub(crate) fn add_key(
+        &self,
+        auth: &Authenticated,
+        id: &str,
+        (name, expires): (&str, Option<Timestamp>),
+    ) -> Result<(Json, Secret), HttpError> {
+        let caller = self.manageable_caller(auth, id)?;
+        let new = NewKey { caller: &caller, name, expires };
+        let (record, key) = self.store()?.add_key(new, author(auth)).map_err(key_error)?;
+        self.reload_store();
+        tracing::info!(id, name, by = %auth.caller.id, "key added");
+        Ok((describe_key(&record, None), key))
+    }
+
+    /// Replaces a key of a caller. The new one is valid when this returns.
+    pub(crate) fn rotate_key(
+        &self,
+        auth: &Authenticated,
+        id: &str,
+        (name, expires): (&str, Option<Timestamp>),
+        overlap: std::time::Duration,
+    ) -> Result<(Json, Secret), HttpError> {
+        let caller = self.manageable_caller(auth, id)?;
+        let rotation = KeyRotation { caller: &caller, name, expires, overlap };
+        let RotatedKey { new, old, key } =
+            self.store()?.rotate_key(rotation, author(auth)).map_err(key_error)?;
+        self.reload_store();
+        tracing::info!(id, name, by = %auth.caller.id, "key rotated");
+        let old = old.map(|old| describe_key(&old, old.last_used));
+        Ok((json!({ "new": describe_key(&new, None), "old": old }), key))
+    }
+
+    /// Revokes a key of a caller. It is invalid, and its streams end, when this returns.
+    pub(crate) fn revoke_key(&self, auth: &Authenticated, id: &str, name: &str) -> Result<(), HttpError> {
+        let caller = self.manageable_caller(auth, id)?;
+        self.store()?.revoke_key(&caller, name).map_err(key_error)?;
+        self.reload_store();
+        tracing::info!(id, name, by = %auth.caller.id, "key revoked");
+        Ok(())
+    }
+
+    /// Returns the id of a caller if its keys may be changed by the author of a request.
+    fn manageable_caller(&self, auth: &Authenticated, id: &str) -> Result<CallerId, HttpError> {
+        let state = self.state.load();
+        let caller = state.caller(id).ok_or_else(|| no_caller(id))?;
+        if id == Caller::ANONYMOUS {
+            return Err(HttpError::invalid("`anonymous` has no keys"));
+        }
+        if auth.via_socket {
+            return Ok(caller.id.clone());
+        }
+        check_rights(auth, caller)?;
+        let is_creator = || {
+            let stored = state.table.find(id);
+            stored.is_some_and(|(stored, _)| stored.lineage().any(|by| by == auth.caller.id.as_str()))
+        };
+        if [id, Caller::OWNER].contains(&auth.caller.id.as_str()) || is_creator() {
+            return Ok(caller.id.clone());
+        }
+        let message = format!("the keys of `{id}` are changed by itself, its creators and the owner");
+        let error = HttpError::new(StatusCode::FORBIDDEN, ErrorCode::Unauthorized.label(), message);
+        Err(error.hint("run `toolgate callers keys` on the machine of the gateway"))
+    }
+
     /// Checks that an id is free, and that this caller may take it.
     fn check_id_available(&self, auth: &Authenticated, id: &CallerId) -> Result<(), HttpError> {
-        if [Caller::OWNER, Caller::ANONYMOUS].contains(&id.as_str()) || self.callers.contains_key(id) {
+        let rules = self.rules();
+        if [Caller::OWNER, Caller::ANONYMOUS].contains(&id.as_str()) || rules.callers.contains_key(id) {
             return Err(configured_conflict(id.as_str()));
         }
         let issued = |prefix: &str| !prefix.is_empty() && id.as_str().starts_with(prefix);
-        if self.tokens.issuers().any(|issuer| issued(&issuer.caller_prefix)) {
+        if rules.tokens.issuers().any(|issuer| issued(&issuer.caller_prefix)) {
             let message = format!("`{id}` is reserved for an issuer in `serve.jwt`");
             return Err(
                 HttpError::new(StatusCode::CONFLICT, "already_exists", message).hint("choose another id")
             );
         }
-        if !auth.via_socket && self.policy_callers.iter().any(|named| named == id.as_str()) {
+        if !auth.via_socket && rules.policy_callers.iter().any(|named| named == id.as_str()) {
             let message = format!("a policy rule names `{id}` and may grant it more than you have");
             let error = HttpError::new(StatusCode::FORBIDDEN, ErrorCode::Unauthorized.label(), message);
             return Err(
@@ -109,6 +181,26 @@ impl Authenticator {
         }
         Ok(())
     }
+}
+
+fn author(auth: &Authenticated) -> ChangeAuthor<'_> {
+    ChangeAuthor { by: auth.caller.id.as_str(), now: Timestamp::now() }
+}
+
+/// Checks that a caller holds all rights of another one.
+fn check_rights(auth: &Authenticated, caller: &Caller) -> Result<(), HttpError> {
+    caller.all_permissions().try_for_each(|pattern| check_grant(auth, pattern))?;
+    caller.groups.iter().try_for_each(|group| check_group(auth, group.name.as_str()))
+}
+
+/// Checks that a caller is in a group that it makes others members of. Rules may grant its members more than permissions.
+fn check_group(auth: &Authenticated, group: &str) -> Result<(), HttpError> {
+    if auth.via_socket || auth.caller.is_in_group(group) {
+        return Ok(());
+    }
+    let message = format!("the caller is not in the group `{group}`");
+    let error = HttpError::new(StatusCode::FORBIDDEN, ErrorCode::Unauthorized.label(), message);
+    Err(error.hint("a caller can change members of its own groups only"))
 }
 
 /// Checks that a caller holds the permissions it grants or removes. The socket user can edit the file anyway.
@@ -129,6 +221,10 @@ fn check_grant(auth: &Authenticated, pattern: &PermissionPattern) -> Result<(), 
     }
 }
 
+fn no_caller(id: &str) -> HttpError {
+    HttpError::not_found(format!("there is no caller `{id}`"))
+}
+
 fn configured_conflict(id: &str) -> HttpError {
     let message = format!("caller `{id}` is defined in the configuration");
     HttpError::new(StatusCode::CONFLICT, "already_exists", message).hint("change it in toolgate.yaml")
@@ -136,10 +232,15 @@ fn configured_conflict(id: &str) -> HttpError {
 
 fn key_error(error: KeyError) -> HttpError {
     match error {
-        KeyError::Exists(_) => {
+        KeyError::Exists(_) | KeyError::KeyExists { .. } => {
             HttpError::new(StatusCode::CONFLICT, "already_exists", error.to_string()).hint(error.hint())
         }
+        KeyError::NoKey { .. } => HttpError::not_found(error.to_string()).hint(error.hint()),
         KeyError::TooMany => HttpError::invalid(error.to_string()).hint(error.hint()),
+        error if error.is_rejection() => {
+            let status = StatusCode::UNPROCESSABLE_ENTITY;
+            HttpError::new(status, "invalid", error.to_string()).hint(error.hint())
+        }
         error => {
             tracing::error!("cannot change a caller: {}", error.with_cause());
             let code = ErrorCode::StorageUnavailable.label();
@@ -148,12 +249,51 @@ fn key_error(error: KeyError) -> HttpError {
     }
 }
 
-fn describe_managed(caller: &ManagedCaller) -> Json {
-    let ManagedCaller { id, description, permissions, created, by, .. } = caller;
+fn describe_configured(rules: &AuthRules, table: &CallerTable, caller: &Arc<Caller>) -> Json {
+    let has = |found: bool, kind: &'static str| found.then_some(kind);
+    let known_by = [
+        has(table.has_key(&caller.id), "key"),
+        has(rules.certificates.iter().any(|(_, of)| of.id == caller.id), "certificate"),
+    ];
+    let known_by: Vec<_> = known_by.into_iter().flatten().collect();
+    let mut document = json!({ "id": caller.id, "permissions": caller.permissions,
+        "source": "configuration", "knownBy": known_by });
+    if !caller.groups.is_empty() {
+        let groups: Vec<_> = caller.groups.iter().map(|group| &group.name).collect();
+        document["groups"] = json!(groups);
+    }
+    if let Some(description) = rules.descriptions.get(&caller.id) {
+        document["description"] = json!(description);
+    }
+    document
+}
+
+fn describe_stored(caller: &StoredCaller) -> Json {
+    let StoredCaller { id, description, permissions, groups, created, by, .. } = caller;
     let mut document = json!({ "id": id, "permissions": permissions, "source": "made", "knownBy": ["key"],
         "created": created, "by": by });
+    if !groups.is_empty() {
+        document["groups"] = json!(groups);
+    }
     if let Some(description) = description {
         document["description"] = json!(description);
+    }
+    document
+}
+
+/// Describes a stored key, without its hash.
+fn describe_key(key: &KeyRecord, last_used: Option<Timestamp>) -> Json {
+    let mut document = json!({ "name": key.name });
+    let time = |time: Timestamp| time.strftime("%FT%TZ").to_string();
+    for (member, value) in [
+        ("created", key.created.map(time)),
+        ("by", key.by.clone()),
+        ("expires", key.expires.map(time)),
+        ("lastUsed", last_used.map(time)),
+    ] {
+        if let Some(value) = value {
+            document[member] = json!(value);
+        }
     }
     document
 }

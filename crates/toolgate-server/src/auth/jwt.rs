@@ -33,14 +33,14 @@ const MAX_PERSON_BYTES: usize = 256;
 
 /// Caller of a verified token.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TokenIdentity {
+pub(crate) struct TokenIdentity {
     pub(super) id: CallerId,
     pub(super) permissions: Vec<PermissionPattern>,
     /// Groups that the configuration maps from its claims.
     pub(super) groups: Vec<GroupName>,
     pub(super) person: Option<Arc<str>>,
-    /// Issuer of the token.
-    pub(super) issuer: String,
+    /// Issuer of the token, as it was trusted.
+    pub(super) issuer: Arc<TokenIssuer>,
     /// Remaining validity of the token.
     pub(super) valid_for: Duration,
 }
@@ -58,8 +58,8 @@ pub(super) enum TokenError {
 pub(super) struct TokenVerifier(Vec<TrustedIssuer>);
 
 struct TrustedIssuer {
-    issuer: TokenIssuer,
-    keys: KeySet,
+    issuer: Arc<TokenIssuer>,
+    keys: Arc<KeySet>,
 }
 
 /// The relevant members of a token header. `jku`, `x5u` and `jwk` are ignored: keys come from the configuration only.
@@ -85,12 +85,18 @@ pub(super) fn looks_like_jwt(text: &str) -> bool {
 }
 
 impl TokenVerifier {
-    pub(super) fn new(issuers: &[TokenIssuer]) -> Result<Self, JwksError> {
+    /// Trusts these issuers. The keys of an issuer that was trusted before are kept.
+    pub(super) fn new(issuers: &[TokenIssuer], before: Option<&Self>) -> Result<Self, JwksError> {
         let trusted = |issuer: &TokenIssuer| {
-            Ok(TrustedIssuer {
-                keys: KeySet::new(&issuer.issuer, issuer.keys.clone())?,
-                issuer: issuer.clone(),
-            })
+            let has_same_keys = |before: &&TrustedIssuer| {
+                before.issuer.issuer == issuer.issuer && before.issuer.keys == issuer.keys
+            };
+            let known = before.and_then(|before| before.0.iter().find(has_same_keys));
+            let keys = match known {
+                Some(known) => Arc::clone(&known.keys),
+                None => Arc::new(KeySet::new(&issuer.issuer, issuer.keys.clone())?),
+            };
+            Ok(TrustedIssuer { keys, issuer: Arc::new(issuer.clone()) })
         };
         issuers.iter().map(trusted).collect::<Result<_, _>>().map(Self)
     }
@@ -100,7 +106,7 @@ impl TokenVerifier {
     }
 
     pub(super) fn issuers(&self) -> impl Iterator<Item = &TokenIssuer> {
-        self.0.iter().map(|trusted| &trusted.issuer)
+        self.0.iter().map(|trusted| &*trusted.issuer)
     }
 
     /// Verifies a token and returns its caller.
@@ -187,7 +193,7 @@ fn verify_claims<'k>(
 
 /// Maps claims to a caller id and to the permissions of its scopes.
 fn identity_from_claims(
-    issuer: &TokenIssuer,
+    issuer: &Arc<TokenIssuer>,
     claims: &Map<String, Json>,
 ) -> Result<TokenIdentity, TokenError> {
     let Some(Json::String(subject)) = claims.get(&issuer.caller_claim).filter(|subject| **subject != "")
@@ -216,7 +222,7 @@ fn identity_from_claims(
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let remaining = expires + issuer.leeway.get().as_secs_f64() - now.as_secs_f64();
     let valid_for = Duration::from_secs_f64(remaining.clamp(0.0, MAX_LIFETIME.as_secs_f64()));
-    Ok(TokenIdentity { id, permissions, groups, person, issuer: issuer.issuer.clone(), valid_for })
+    Ok(TokenIdentity { id, permissions, groups, person, issuer: Arc::clone(issuer), valid_for })
 }
 
 /// Maps the groups claim to groups. A claim that cannot be read in full rejects the token: a rule may forbid something
@@ -282,7 +288,7 @@ fn tokens_name_only_groups_of_the_mapping() {
     };
     let identity = |roles: Json| {
         let claims = serde_json::json!({ "sub": "ann", "email": "ann@example.com", "roles": roles });
-        identity_from_claims(&issuer, claims.as_object().unwrap())
+        identity_from_claims(&Arc::new(issuer.clone()), claims.as_object().unwrap())
     };
     let names = |roles: Json| {
         let groups = identity(roles).unwrap().groups;
@@ -322,10 +328,13 @@ fn scopes_grant_only_what_is_mapped() {
     };
     let claims = serde_json::json!({ "sub": "ann", "scope": "mail all *:*", "scp": ["mail"], "n": 7 });
     let claims = claims.as_object().unwrap();
-    let granted = |claim: &str| identity_from_claims(&issuer(claim), claims).unwrap().permissions;
+    let granted = |claim: &str| identity_from_claims(&Arc::new(issuer(claim)), claims).unwrap().permissions;
     assert_eq!(granted("scope"), [pattern("mail:read"), pattern("s:*")]);
     assert_eq!((granted("scp"), granted("n"), granted("none")), (vec![pattern("mail:read")], vec![], vec![]));
-    assert_eq!(identity_from_claims(&issuer("scope"), claims).unwrap().id.as_str(), "id:ann");
+    assert_eq!(identity_from_claims(&Arc::new(issuer("scope")), claims).unwrap().id.as_str(), "id:ann");
     let numeric_claim = TokenIssuer { caller_claim: "n".to_owned(), ..issuer("scope") };
-    assert!(identity_from_claims(&numeric_claim, claims).is_err(), "a number is not a caller claim");
+    assert!(
+        identity_from_claims(&Arc::new(numeric_claim), claims).is_err(),
+        "a number is not a caller claim"
+    );
 }

@@ -46,7 +46,8 @@ impl Authenticator {
         address: Option<IpAddr>,
         body: &Bytes,
     ) -> Result<(), HttpError> {
-        let is_limited = self.address_quota.is_some() || self.caller_quota.is_some();
+        let rules = self.rules();
+        let is_limited = rules.address_quota.is_some() || rules.caller_quota.is_some();
         let is_batch = || body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         if !is_limited || !is_batch() {
             return Ok(());
@@ -63,10 +64,11 @@ impl Authenticator {
 
     fn take_messages(&self, caller: &CallerId, address: Option<IpAddr>, count: u32) -> Result<(), Duration> {
         let now = Instant::now();
-        if let Some((quota, address)) = self.address_quota.as_ref().zip(address) {
+        let rules = self.rules();
+        if let Some((quota, address)) = rules.address_quota.as_ref().zip(address) {
             quota.take(client_key(address), count, now)?;
         }
-        match &self.caller_quota {
+        match &rules.caller_quota {
             Some(quota) => quota.take(caller.clone(), count, now),
             None => Ok(()),
         }

@@ -33,11 +33,12 @@ impl Authenticator {
         parts: &Parts,
         source: &ConnectionSource,
     ) -> Option<ChallengeTarget> {
-        if self.tokens.is_empty() {
+        let rules = self.rules();
+        if rules.tokens.is_empty() {
             return None;
         }
         let ConnectionSource::Network(ends, _) = source else { return None };
-        let base = match &self.url {
+        let base = match &rules.url {
             Some(url) => url.clone(),
             None => format!("{}://{}", if ends.secure { "https" } else { "http" }, authority(parts)?),
         };
@@ -74,8 +75,8 @@ impl Authenticator {
 
     /// Returns true if the scopes of the token define the permissions. A configured caller has its configured
     /// permissions, whatever its token says.
-    pub(crate) fn is_limited_by_scopes(&self, caller: &Caller, lifetime: CredentialLifetime) -> bool {
-        matches!(lifetime, CredentialLifetime::Until(_)) && self.caller(caller.id.as_str()).is_none()
+    pub(crate) fn is_limited_by_scopes(&self, caller: &Caller, lifetime: &CredentialLifetime) -> bool {
+        lifetime.is_token() && self.caller(caller.id.as_str()).is_none()
     }
 
     /// Returns true if some scope grants one of the missing permissions.
@@ -91,7 +92,8 @@ impl Authenticator {
     }
 
     fn scopes_for(&self, permissions: &[Permission]) -> Vec<String> {
-        let mut scopes: Vec<_> = self
+        let rules = self.rules();
+        let mut scopes: Vec<_> = rules
             .tokens
             .issuers()
             .flat_map(|issuer| &issuer.scopes)
@@ -104,8 +106,9 @@ impl Authenticator {
     }
 
     fn all_scopes(&self) -> Vec<String> {
+        let rules = self.rules();
         let mut scopes: Vec<_> =
-            self.tokens.issuers().flat_map(|issuer| issuer.scopes.keys()).cloned().collect();
+            rules.tokens.issuers().flat_map(|issuer| issuer.scopes.keys()).cloned().collect();
         scopes.sort_unstable();
         scopes.dedup();
         scopes
@@ -130,7 +133,8 @@ pub(crate) async fn metadata(request: AdmittedRequest) -> Result<Response, HttpE
     let target = authenticator.challenge_target(&request.parts, &request.source);
     let ChallengeTarget { base, resource_path } =
         target.ok_or_else(|| HttpError::not_found("no token issuer is configured"))?;
-    let issuers: Vec<_> = authenticator.tokens.issuers().map(|issuer| &issuer.issuer).collect();
+    let rules = authenticator.rules();
+    let issuers: Vec<_> = rules.tokens.issuers().map(|issuer| &issuer.issuer).collect();
     Ok(response::json(&json!({
         "resource": format!("{base}{resource_path}"),
         "authorization_servers": issuers,

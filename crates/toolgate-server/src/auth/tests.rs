@@ -2,34 +2,22 @@
 
 use futures_util::FutureExt as _;
 use http::Request;
-use toolgate_types::network::Network;
+use toolgate_types::serve::AnonymousAccess;
 
 use super::*;
 use crate::listener::ConnectionSource;
 
 fn authenticator(anonymous: bool) -> Authenticator {
-    let caller = |id: &str| Arc::new(Caller::new(id.parse().unwrap(), vec!["*:*".parse().unwrap()]));
-    Authenticator {
-        groups: Vec::new(),
-        callers: HashMap::new(),
-        managed: None,
-        policy_callers: Vec::new(),
-        descriptions: BTreeMap::new(),
-        tokens: TokenVerifier::new(&[]).unwrap(),
-        anonymous_access: AnonymousAccess::Loopback,
-        address_quota: None,
-        caller_quota: None,
-        url: None,
-        keys: [("the owner's", "owner"), ("that of ci", "ci")]
-            .map(|(key, id)| (KeyHash::of(key), caller(id)))
-            .into(),
-        certificates: Vec::new(),
-        anonymous: anonymous.then(|| caller("anonymous")),
-        owner: caller("owner"),
-        hosts: vec!["tools.example.com".parse().unwrap()],
-        failures: KeyFailures::default(),
-        proxies: TrustedProxies::default(),
-    }
+    authenticator_with(anonymous, ServeConfig::default())
+}
+
+fn authenticator_with(anonymous: bool, config: ServeConfig) -> Authenticator {
+    let ids = ["owner", "ci"].into_iter().chain(anonymous.then_some("anonymous"));
+    let callers = ids.map(|id| Caller::new(id.parse().unwrap(), vec!["*:*".parse().unwrap()])).collect();
+    let key = |(key, id): (&str, &str)| (id.parse().unwrap(), KeyHash::of(key), "test".to_owned());
+    let keys = [("the owner's", "owner"), ("that of ci", "ci")].map(key).into();
+    let config = ServeConfig { hosts: vec!["tools.example.com".parse().unwrap()], ..config };
+    Authenticator::new(&config, CallerDirectory { callers, keys, ..CallerDirectory::default() }).unwrap()
 }
 
 /// Returns the caller id, or the error status.
@@ -42,7 +30,8 @@ fn authenticated(authenticator: &Authenticator, peer: &str, uri: &str, headers: 
     let local = if peer.starts_with("127") { "127.0.0.1" } else { "10.0.0.1" };
     let (peer, local) = (peer.parse().unwrap(), local.parse().unwrap());
     let source = ConnectionSource::Network(ConnectionEnds { peer, client: peer, local, secure: false }, None);
-    let source = authenticator.proxies.request_source(&source, &parts.headers);
+    let rules = authenticator.rules();
+    let source = rules.proxies.request_source(&source, &parts.headers);
     let ConnectionSource::Network(ends, _) = *source else { unreachable!("it is from the network") };
     let authenticated = || authenticator.authenticate(&parts, ends, None).now_or_never().unwrap();
     match authenticator.check_host(&parts, ends).and_then(|()| authenticated()) {
@@ -75,10 +64,9 @@ fn accepts_keys_in_either_header() {
 /// Every header that a proxy may add, and requests that a browser makes for other pages.
 #[test]
 fn anonymous_needs_loopback_and_no_proxy() {
-    let authenticator = |access, proxies: &[&str]| Authenticator {
-        anonymous_access: access,
-        proxies: TrustedProxies::new(&proxies.iter().map(|it| it.parse().unwrap()).collect::<Vec<_>>()),
-        ..authenticator(true)
+    let authenticator = |anonymous, proxies: &[&str]| {
+        let trusted_proxies = proxies.iter().map(|it| it.parse().unwrap()).collect();
+        authenticator_with(true, ServeConfig { anonymous, trusted_proxies, ..ServeConfig::default() })
     };
     let outcome = |authenticator: &Authenticator, peer: &str, headers: &[(&str, &str)]| {
         let host = if peer.starts_with("127") { "127.0.0.1" } else { "10.0.0.1" };
@@ -193,8 +181,9 @@ fn wrong_keys_are_rate_limited() {
 #[test]
 fn wrong_keys_count_for_the_client_behind_a_proxy() {
     let statuses = |trusted: bool| {
-        let proxies: &[Network] = if trusted { &["10.0.0.9".parse().unwrap()] } else { &[] };
-        let authenticator = Authenticator { proxies: TrustedProxies::new(proxies), ..authenticator(false) };
+        let trusted_proxies = if trusted { vec!["10.0.0.9".parse().unwrap()] } else { Vec::new() };
+        let authenticator =
+            authenticator_with(false, ServeConfig { trusted_proxies, ..ServeConfig::default() });
         let outcome = |client: u8| {
             // The client sends an address of its own; the proxy appends the real one.
             let forwarded = format!("1.2.3.{}, 203.0.113.{client}", fastrand::u8(..));
@@ -206,4 +195,35 @@ fn wrong_keys_count_for_the_client_behind_a_proxy() {
     };
     assert_eq!(statuses(true), ("429".to_owned(), "401".to_owned()));
     assert_eq!(statuses(false), ("429".to_owned(), "429".to_owned()));
+}
+
+/// Configured credentials are replaced as a whole, and streams end when the rights of their caller change.
+#[tokio::test]
+async fn a_changed_configuration_counts_at_once() {
+    let authenticator = authenticator(false);
+    let host = ("host", "localhost");
+    let outcome = |key: &str| authenticated(&authenticator, "127.0.0.1", "/", &[host, ("x-api-key", key)]);
+    let lifetime = |key: &str| {
+        let caller = authenticator.caller("ci").unwrap();
+        CredentialLifetime::new(Credential::Key(KeyHash::of(key)), &caller, None)
+    };
+    let replace = |permission: &str, key: &str| {
+        let ci: CallerId = "ci".parse().unwrap();
+        let callers = vec![Caller::new(ci.clone(), vec![permission.parse().unwrap()])];
+        let keys = vec![(ci, KeyHash::of(key), "test".to_owned())];
+        let directory = CallerDirectory { callers, keys, ..CallerDirectory::default() };
+        authenticator.replace(&ServeConfig::default(), directory).unwrap();
+    };
+    let mut unchanged = Box::pin(authenticator.wait_for_expiry(lifetime("that of ci")));
+    assert!((&mut unchanged).now_or_never().is_none());
+    replace("*:*", "that of ci");
+    assert!((&mut unchanged).now_or_never().is_none(), "the same key and the same rights");
+    assert_eq!((outcome("that of ci"), outcome("the owner's")), ("ci".to_owned(), "401".to_owned()));
+    replace("mail:*", "that of ci");
+    assert!((&mut unchanged).now_or_never().is_some(), "other rights");
+    let mut revoked = Box::pin(authenticator.wait_for_expiry(lifetime("that of ci")));
+    assert!((&mut revoked).now_or_never().is_none());
+    replace("mail:*", "a new key");
+    assert!((&mut revoked).now_or_never().is_some(), "a removed key");
+    assert_eq!((outcome("that of ci"), outcome("a new key")), ("401".to_owned(), "ci".to_owned()));
 }

@@ -67,7 +67,7 @@ fn differs(
 fn authenticator() -> Authenticator {
     let known = CallerDirectory {
         callers: vec![Caller::new("ann".parse().unwrap(), Vec::new())],
-        keys: vec![("ann".parse().unwrap(), KeyHash::of(KEY))],
+        keys: vec![("ann".parse().unwrap(), KeyHash::of(KEY), "test".to_owned())],
         ..CallerDirectory::default()
     };
     Authenticator::new(&ServeConfig::default(), known).unwrap()
@@ -79,7 +79,7 @@ fn wrong_key_time_does_not_depend_on_the_matching_prefix() {
         let reject = |authenticator: &Authenticator, parts: &Parts, peer: IpAddr| {
             let ends = ConnectionEnds { peer, client: peer, local: peer, secure: false };
             authenticator
-                .identify(parts, ends, None, tokio::time::Instant::now())
+                .identify(&authenticator.state.load(), parts, ends, None, tokio::time::Instant::now())
                 .now_or_never()
                 .unwrap()
                 .is_err()
@@ -121,7 +121,13 @@ fn every_wrong_key_takes_the_same_time() {
             let ends = ConnectionEnds { peer, client: peer, local: peer, secure: false };
             let start = Instant::now();
             let known = authenticator
-                .identify(&classes[class], ends, None, tokio::time::Instant::now())
+                .identify(
+                    &authenticator.state.load(),
+                    &classes[class],
+                    ends,
+                    None,
+                    tokio::time::Instant::now(),
+                )
                 .now_or_never();
             samples[class].push(start.elapsed().as_nanos() as f64);
             assert!(known.unwrap().is_err());

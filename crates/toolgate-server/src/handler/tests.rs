@@ -37,7 +37,7 @@ async fn handler() -> RequestHandler {
     };
     let callers = CallerDirectory {
         callers: CALLERS.iter().map(caller).collect(),
-        keys: CALLERS.iter().map(|(name, _)| (id(name), KeyHash::of(name))).collect(),
+        keys: CALLERS.iter().map(|(name, _)| (id(name), KeyHash::of(name), "test".to_owned())).collect(),
         ..CallerDirectory::default()
     };
     let config = ServeConfig { max_body: ByteSize::from_bytes(MAX_BODY), ..ServeConfig::default() };

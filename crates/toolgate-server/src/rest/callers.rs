@@ -1,32 +1,70 @@
-//! `/v1/callers`: list, create and remove callers.
+//! `/v1/callers`: list, create and remove callers, and their keys.
 
 use std::sync::Arc;
 
 use http::StatusCode;
 use http::header::{self, HeaderValue};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
-use toolgate_types::Caller;
+use serde_json::{Value as Json, json};
+use toolgate_store::callers::{DEFAULT_KEY, NewCaller, parse_expiry, parse_overlap};
+use toolgate_types::{CallerId, GroupName, Secret};
 
 use crate::auth::HttpError;
 use crate::response::{self, Response};
 use crate::route::AdmittedRequest;
 
-/// Limits of a caller: number of permission patterns, length of the description.
+/// Limits of a caller: number of permission patterns and groups, length of the description.
 const MAX_PERMISSIONS: usize = 1000;
 const MAX_DESCRIPTION: usize = 1000;
 
 /// A new caller.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewCaller {
+pub(crate) struct CallerBody {
     id: String,
     #[schemars(length(max = MAX_DESCRIPTION))]
     description: Option<String>,
     #[serde(default)]
     #[schemars(length(max = MAX_PERMISSIONS))]
     permissions: Vec<String>,
+    /// Groups of the caller. The author must be in them, too.
+    #[serde(default)]
+    #[schemars(length(max = MAX_PERMISSIONS))]
+    groups: Vec<String>,
+    /// Expiry of its key: a time, a date, or a duration such as `90d`.
+    expires: Option<String>,
+}
+
+/// A new key of a caller.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeyBody {
+    /// Name of the key, unique among the keys of the caller. Default: `default`.
+    name: Option<String>,
+    /// Expiry of the key: a time, a date, or a duration such as `90d`.
+    expires: Option<String>,
+}
+
+/// A key to replace.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RotateBody {
+    /// Name of the key.
+    name: String,
+    /// Time that the old key stays valid, such as `24h`. Default: `0`, revoked at once.
+    overlap: Option<String>,
+    /// Expiry of the new key: a time, a date, or a duration. Default: the lifetime of the old key.
+    expires: Option<String>,
+}
+
+/// A key to revoke.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RevokeBody {
+    /// Name of the key.
+    name: String,
 }
 
 pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError> {
@@ -41,12 +79,12 @@ pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError
 
 /// Creates a caller. Its key is shown only in this response.
 pub(crate) async fn add(request: AdmittedRequest) -> Result<Response, HttpError> {
-    let NewCaller { id, description, permissions } = request.json()?;
+    let CallerBody { id, description, permissions, groups, expires } = request.json()?;
     let AdmittedRequest { gateway, auth, .. } = request;
-    let unprocessable =
-        |message: String| HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message);
-    let id = id.parse().map_err(|error| unprocessable(format!("invalid caller id `{id}`: {error}")))?;
+    let id: CallerId =
+        id.parse().map_err(|error| unprocessable(format!("invalid caller id `{id}`: {error}")))?;
     if permissions.len() > MAX_PERMISSIONS
+        || groups.len() > MAX_PERMISSIONS
         || description.as_ref().is_some_and(|it| it.len() > MAX_DESCRIPTION)
     {
         let message = format!(
@@ -55,11 +93,19 @@ pub(crate) async fn add(request: AdmittedRequest) -> Result<Response, HttpError>
         return Err(unprocessable(message));
     }
     let pattern = |text: &String| text.parse().map_err(|error| unprocessable(format!("`{text}`: {error}")));
-    let permissions = permissions.iter().map(pattern).collect::<Result<_, _>>()?;
-    let caller = Caller::new(id, permissions);
+    let permissions = permissions.iter().map(pattern).collect::<Result<Vec<_>, _>>()?;
+    let group = |text: &String| {
+        text.parse::<GroupName>().map_err(|error| unprocessable(format!("`{text}`: {error}")))
+    };
+    let groups = groups.iter().map(group).collect::<Result<Vec<_>, _>>()?;
+    let expires = expiry(expires.as_deref())?;
     let runtime = Arc::clone(&gateway.runtime);
-    let (created, key) =
-        run_blocking(move || gateway.authenticator.create_caller(&auth, &caller, description)).await?;
+    let create = move || {
+        let (permissions, groups, description) = (&permissions, &groups, description.as_deref());
+        let new = NewCaller { id: &id, permissions, groups, description, expires };
+        gateway.authenticator.create_caller(&auth, new)
+    };
+    let (created, key) = run_blocking(create).await?;
     // Only the hash is stored, so this is the only chance to register the key for redaction.
     runtime.add_secrets(std::slice::from_ref(&key));
     let place = created["id"].as_str().map(|id| format!("/v1/callers/{}", percent_encode(id)));
@@ -77,6 +123,66 @@ pub(crate) async fn remove(request: AdmittedRequest) -> Result<Response, HttpErr
     let AdmittedRequest { gateway, auth, .. } = request;
     run_blocking(move || gateway.authenticator.remove_caller(&auth, &id)).await?;
     Ok(response::empty(StatusCode::NO_CONTENT))
+}
+
+/// Lists the stored keys of a caller.
+pub(crate) async fn keys(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
+    Ok(response::json(&json!({ "keys": request.gateway.authenticator.list_keys(&id)? })))
+}
+
+/// Adds a key of a caller. It is shown only in this response.
+pub(crate) async fn add_key(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
+    let KeyBody { name, expires } = request.json()?;
+    let expires = expiry(expires.as_deref())?;
+    let name = name.unwrap_or_else(|| DEFAULT_KEY.to_owned());
+    let AdmittedRequest { gateway, auth, .. } = request;
+    let runtime = Arc::clone(&gateway.runtime);
+    let add = move || gateway.authenticator.add_key(&auth, &id, (&name, expires));
+    let (added, key) = run_blocking(add).await?;
+    runtime.add_secrets(std::slice::from_ref(&key));
+    Ok(created_key(json!({ "record": added }), &key))
+}
+
+/// Replaces a key of a caller. The new key is shown only in this response.
+pub(crate) async fn rotate_key(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
+    let RotateBody { name, overlap, expires } = request.json()?;
+    let expires = expiry(expires.as_deref())?;
+    let overlap = overlap.as_deref().map(parse_overlap).transpose();
+    let overlap = overlap.map_err(|error| unprocessable(error.to_string()).hint(error.hint()))?;
+    let overlap = overlap.unwrap_or_default();
+    let AdmittedRequest { gateway, auth, .. } = request;
+    let runtime = Arc::clone(&gateway.runtime);
+    let rotate = move || gateway.authenticator.rotate_key(&auth, &id, (&name, expires), overlap);
+    let (rotated, key) = run_blocking(rotate).await?;
+    runtime.add_secrets(std::slice::from_ref(&key));
+    Ok(created_key(json!({ "record": rotated["new"], "old": rotated["old"] }), &key))
+}
+
+/// Revokes a key of a caller.
+pub(crate) async fn revoke_key(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
+    let RevokeBody { name } = request.json()?;
+    let AdmittedRequest { gateway, auth, .. } = request;
+    run_blocking(move || gateway.authenticator.revoke_key(&auth, &id, &name)).await?;
+    Ok(response::empty(StatusCode::NO_CONTENT))
+}
+
+fn created_key(mut document: Json, key: &Secret) -> Response {
+    document["key"] = json!(key.expose());
+    response::json_with_status(StatusCode::CREATED, &document)
+}
+
+fn unprocessable(message: String) -> HttpError {
+    HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message)
+}
+
+/// Parses the expiry of a key.
+fn expiry(text: Option<&str>) -> Result<Option<Timestamp>, HttpError> {
+    let parsed = text.map(|text| parse_expiry(text, Timestamp::now())).transpose();
+    parsed.map_err(|error| unprocessable(error.to_string()).hint(error.hint()))
 }
 
 /// Runs blocking file operations outside of the async threads.

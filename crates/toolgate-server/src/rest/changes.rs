@@ -88,7 +88,7 @@ async fn submit(request: &AdmittedRequest, mut op: EntryOp) -> Result<Response, 
     let authorize = if auth.via_socket {
         None
     } else {
-        guard::check(&mut op, &auth.caller, &registry.state(), &gateway.allowed).await?;
+        guard::check(&mut op, &auth.caller, &registry.state(), &gateway.allowed.load_full()).await?;
         Some(guard::tool_authorizer(&auth.caller))
     };
     let expect = expected(&request.parts.headers, registry)?;

@@ -120,7 +120,7 @@ pub(crate) async fn stream(request: AdmittedRequest) -> Result<Response, HttpErr
         Ok(Some((events, (following, permit))))
     });
     // The stream ends with the gateway, and with the credential that opened it.
-    let (shared, lifetime) = (Arc::clone(&gateway), auth.lifetime);
+    let (shared, lifetime) = (Arc::clone(&gateway), auth.lifetime.clone());
     let closing = async move {
         tokio::select! {
             () = shared.lifecycle.closing() => {}

@@ -17,7 +17,7 @@ use toolgate_store::registry::{RegistryProblem, RegistryState, ToolAuthorizer, T
 use toolgate_types::network::Network;
 use toolgate_types::server::Transport;
 use toolgate_types::tool::{Permission, ScriptSpec};
-use toolgate_types::{Caller, ToolDefinition};
+use toolgate_types::{Caller, ServeConfig, ToolDefinition};
 use url::{Position, Url};
 
 use crate::auth::{HttpError, require_explicit_permission};
@@ -39,6 +39,12 @@ pub(crate) struct AllowList {
     pub(crate) networks: Vec<Network>,
     /// Allowed commands; `None` allows any.
     pub(crate) commands: Option<Vec<String>>,
+}
+
+impl AllowList {
+    pub(crate) fn new(config: &ServeConfig) -> Self {
+        Self { networks: config.allow_networks.clone(), commands: config.allow_commands.clone() }
+    }
 }
 
 /// Checks that a caller may make a change, and limits the networks of the entry.

@@ -71,7 +71,7 @@ pub(crate) async fn start(request: AdmittedRequest) -> Result<Response, HttpErro
     })?;
     let (caller, handle) = (auth.caller.as_ref().clone(), ActiveRun::default());
     // The run stops on request, with the gateway, and with the credential that started it.
-    let (shared, lifetime, stopped) = (Arc::clone(&gateway), auth.lifetime, Arc::clone(&handle.stop));
+    let (shared, lifetime, stopped) = (Arc::clone(&gateway), auth.lifetime.clone(), Arc::clone(&handle.stop));
     let stop = Box::pin(async move {
         tokio::select! {
             () = stopped.notified() => {}
@@ -179,7 +179,7 @@ fn stream_response(
         let next = watcher.next().await?;
         Ok::<_, std::io::Error>(next.map(|(text, watcher)| (Bytes::from(text), (watcher, permit))))
     });
-    let (shared, lifetime) = (Arc::clone(gateway), auth.lifetime);
+    let (shared, lifetime) = (Arc::clone(gateway), auth.lifetime.clone());
     let closing = async move {
         tokio::select! {
             () = shared.lifecycle.closing() => {}

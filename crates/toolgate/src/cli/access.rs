@@ -34,11 +34,103 @@ Examples:
   toolgate callers remove ci
   toolgate -C my-project callers remove ci --json
 
-Callers of toolgate.yaml are removed there. A running gateway of the project rejects the key from then
-on.
+Callers of toolgate.yaml are removed there. A running gateway of the project rejects the keys from then
+on and ends their streams.
 
 Exit codes: 0 removed, 1 not removed, 78 invalid configuration.")]
     Remove(CallerArgs),
+    /// List, add, rotate and revoke API keys of a caller
+    #[command(subcommand)]
+    Keys(KeysCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// List the stored keys of a caller
+    #[command(after_help = "\
+Examples:
+  toolgate callers keys list ci
+  toolgate callers keys list ci --json | jq -r '.keys[] | select(.lastUsed == null) | .name'
+
+Keys of toolgate.yaml and of TOOLGATE_API_KEY are not listed. The last use is stored once a minute.
+
+Exit codes: 0 done, 1 failed, 78 invalid configuration.")]
+    List(CallerArgs),
+    /// Add a key of a caller
+    #[command(after_help = "\
+Examples:
+  toolgate callers keys add ci --name laptop --expires 90d
+  toolgate callers keys add ci --name laptop --json | jq -r .key
+
+The key is shown only once. Callers of toolgate.yaml can have stored keys, too.
+
+Exit codes: 0 added, 1 not added, 78 invalid configuration.")]
+    Add(AddKeyArgs),
+    /// Replace a key; the old one stays valid for the overlap
+    #[command(after_help = "\
+Examples:
+  toolgate callers keys rotate ci laptop --overlap 24h
+  toolgate callers keys rotate ci laptop --expires 90d --json | jq -r .key
+
+The new key has the name of the old one. The old one is NAME.old until the overlap ends. Without
+--overlap the old key is revoked at once.
+
+Exit codes: 0 rotated, 1 not rotated, 78 invalid configuration.")]
+    Rotate(RotateKeyArgs),
+    /// Revoke a key
+    #[command(after_help = "\
+Examples:
+  toolgate callers keys revoke ci laptop
+  toolgate -C my-project callers keys revoke ci laptop --json
+
+A running gateway of the project rejects the key at once and ends its streams.
+
+Exit codes: 0 revoked, 1 not revoked, 78 invalid configuration.")]
+    Revoke(RevokeKeyArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddKeyArgs {
+    /// Id of the caller
+    pub(crate) id: String,
+    /// Name of the key: letters, digits and `. _ - @`
+    #[arg(long, default_value = "default")]
+    pub(crate) name: String,
+    /// Expiry of the key: 90d, 2027-01-31, 2027-01-31T08:00:00Z [default: never]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) expires: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RotateKeyArgs {
+    /// Id of the caller
+    pub(crate) id: String,
+    /// Name of the key
+    pub(crate) name: String,
+    /// Time that the old key stays valid, such as 24h [default: none]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) overlap: Option<String>,
+    /// Expiry of the new key [default: the lifetime of the old key]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) expires: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RevokeKeyArgs {
+    /// Id of the caller
+    pub(crate) id: String,
+    /// Name of the key
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Files that would replace the project file (.yaml) or the policy (.cedar)
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Only recorded calls from this time on, in the format of `log --since` [default: all]
+    #[arg(long, value_name = "TIME", value_parser = log::time_argument)]
+    pub(crate) since: Option<Timestamp>,
 }
 
 #[derive(Debug, Args)]
@@ -48,9 +140,15 @@ pub(crate) struct AddCallerArgs {
     /// Permission of the caller, as `resource:action`; can be repeated [default: none]
     #[arg(long = "permission", value_name = "PERMISSION")]
     pub(crate) permissions: Vec<String>,
+    /// Group of the caller, declared in toolgate.yaml; can be repeated [default: none]
+    #[arg(long = "group", value_name = "GROUP")]
+    pub(crate) groups: Vec<String>,
     /// Purpose of the caller, for listings [default: none]
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
+    /// Expiry of its key: 90d, 2027-01-31, 2027-01-31T08:00:00Z [default: never]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) expires: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! `toolgate callers list|add|remove`: callers and their API keys.
+//! `toolgate callers list|add|remove|keys`: callers and their API keys.
 //!
 //! A running gateway of the project makes the change; without one, the key file is changed directly.
 
@@ -9,24 +9,16 @@ use toolgate_app::{NewCaller, ProjectCallers};
 use toolgate_config::{Config, load};
 use toolgate_redact::printable;
 
-use crate::cli::{AddCallerArgs, CallerArgs, CallersCommand, ProjectArgs};
+use crate::cli::{
+    AddCallerArgs, AddKeyArgs, CallerArgs, CallersCommand, KeysCommand, ProjectArgs, RevokeKeyArgs,
+    RotateKeyArgs,
+};
 use crate::output::{BOLD, DIM, Output, error_or_hint, error_with_hint};
 use crate::owner_key;
 use crate::{DONE, INVALID_CONFIG};
 
 pub(crate) fn run(command: &CallersCommand, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    let path = match command {
-        CallersCommand::List | CallersCommand::Add(_) => "/v1/callers".to_owned(),
-        CallersCommand::Remove(CallerArgs { id }) => format!("/v1/callers/{}", socket::encode_segment(id)),
-    };
-    let (method, body) = match command {
-        CallersCommand::List => (Method::GET, None),
-        CallersCommand::Add(AddCallerArgs { id, description, permissions }) => {
-            let body = json!({ "id": id, "description": description, "permissions": permissions });
-            (Method::POST, Some(body))
-        }
-        CallersCommand::Remove(_) => (Method::DELETE, None),
-    };
+    let (method, path, body) = request(command);
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let response =
         tokio.block_on(socket::send_request(&project.state_folder(), method, &path, body.as_ref()))?;
@@ -34,7 +26,7 @@ pub(crate) fn run(command: &CallersCommand, project: &ProjectArgs, output: &Outp
         Some((status, document)) => {
             // The gateway lists the callers that it could read.
             if let (CallersCommand::List, Err(error)) =
-                (command, project.state_folder().key_store().callers())
+                (command, project.state_folder().caller_store().read())
             {
                 let reason = printable(&error.with_cause());
                 output.message(&format!("warning: callers with a created key are missing: {reason}\n"));
@@ -51,6 +43,34 @@ pub(crate) fn run(command: &CallersCommand, project: &ProjectArgs, output: &Outp
         }
     };
     print_result(command, &document, output)
+}
+
+/// Returns the request that makes the running gateway execute the command.
+fn request(command: &CallersCommand) -> (Method, String, Option<Json>) {
+    let one = |id: &str| format!("/v1/callers/{}", socket::encode_segment(id));
+    match command {
+        CallersCommand::List => (Method::GET, "/v1/callers".to_owned(), None),
+        CallersCommand::Add(AddCallerArgs { id, description, permissions, groups, expires }) => {
+            let body = json!({ "id": id, "description": description, "permissions": permissions,
+                "groups": groups, "expires": expires });
+            (Method::POST, "/v1/callers".to_owned(), Some(body))
+        }
+        CallersCommand::Remove(CallerArgs { id }) => (Method::DELETE, one(id), None),
+        CallersCommand::Keys(KeysCommand::List(CallerArgs { id })) => {
+            (Method::GET, format!("{}/keys", one(id)), None)
+        }
+        CallersCommand::Keys(KeysCommand::Add(AddKeyArgs { id, name, expires })) => {
+            let body = json!({ "name": name, "expires": expires });
+            (Method::POST, format!("{}/keys", one(id)), Some(body))
+        }
+        CallersCommand::Keys(KeysCommand::Rotate(RotateKeyArgs { id, name, overlap, expires })) => {
+            let body = json!({ "name": name, "overlap": overlap, "expires": expires });
+            (Method::POST, format!("{}/keys/rotate", one(id)), Some(body))
+        }
+        CallersCommand::Keys(KeysCommand::Revoke(RevokeKeyArgs { id, name })) => {
+            (Method::POST, format!("{}/keys/revoke", one(id)), Some(json!({ "name": name })))
+        }
+    }
 }
 
 /// Returns the response of the gateway, or its error.
@@ -71,10 +91,24 @@ fn run_locally(command: &CallersCommand, config: &Config, project: &ProjectArgs)
     let callers = ProjectCallers::new(config, &project.state_folder());
     let document = match command {
         CallersCommand::List => callers.list().map(|callers| json!({ "callers": callers })),
-        CallersCommand::Add(AddCallerArgs { id, description, permissions }) => callers
-            .add(NewCaller { id, description: description.as_deref(), permissions })
-            .map(|(caller, key)| json!({ "caller": caller, "key": key.expose() })),
+        CallersCommand::Add(AddCallerArgs { id, description, permissions, groups, expires }) => {
+            let (description, expires) = (description.as_deref(), expires.as_deref());
+            let added = callers.add(NewCaller { id, description, permissions, groups, expires });
+            added.map(|(caller, key)| json!({ "caller": caller, "key": key.expose() }))
+        }
         CallersCommand::Remove(CallerArgs { id }) => callers.remove(id).map(|()| Json::Null),
+        CallersCommand::Keys(KeysCommand::List(CallerArgs { id })) => {
+            callers.keys(id).map(|keys| json!({ "keys": keys }))
+        }
+        CallersCommand::Keys(KeysCommand::Add(AddKeyArgs { id, name, expires })) => callers
+            .add_key(id, name, expires.as_deref())
+            .map(|(record, key)| json!({ "record": record, "key": key.expose() })),
+        CallersCommand::Keys(KeysCommand::Rotate(RotateKeyArgs { id, name, overlap, expires })) => callers
+            .rotate_key(id, name, (expires.as_deref(), overlap.as_deref()))
+            .map(|(record, old, key)| json!({ "record": record, "old": old, "key": key.expose() })),
+        CallersCommand::Keys(KeysCommand::Revoke(RevokeKeyArgs { id, name })) => {
+            callers.revoke_key(id, name).map(|()| Json::Null)
+        }
     };
     document.map_err(|error| {
         let hint = error.hint();
@@ -115,8 +149,42 @@ fn print_result(command: &CallersCommand, document: &Json, output: &Output) -> a
             output.document(&json!({ "id": id, "removed": true }))?;
         }
         CallersCommand::Remove(CallerArgs { id }) => {
-            output.result(&format!("removed {BOLD}{}{BOLD:#}; its key is revoked\n", printable(id)));
+            output.result(&format!("removed {BOLD}{}{BOLD:#}; its keys are revoked\n", printable(id)));
         }
+        CallersCommand::Keys(command) => print_keys(command, document, output)?,
     }
     Ok(DONE)
+}
+
+fn print_keys(command: &KeysCommand, document: &Json, output: &Output) -> anyhow::Result<()> {
+    let text = |of: &Json, key: &str| of[key].as_str().map(printable);
+    match command {
+        KeysCommand::Revoke(RevokeKeyArgs { id, name }) if output.json => {
+            output.document(&json!({ "id": id, "name": name, "revoked": true }))?;
+        }
+        _ if output.json => output.document(document)?,
+        KeysCommand::List(_) => {
+            for key in document["keys"].as_array().into_iter().flatten() {
+                let used = text(key, "lastUsed").map_or("never used".to_owned(), |at| format!("used {at}"));
+                let expires = text(key, "expires").map(|at| format!(", expires {at}")).unwrap_or_default();
+                let created = text(key, "created").map(|at| format!("created {at}")).unwrap_or_default();
+                let name = text(key, "name").unwrap_or_default();
+                output.result(&format!("{BOLD}{name}{BOLD:#}  {used}{expires}  {DIM}{created}{DIM:#}\n"));
+            }
+        }
+        KeysCommand::Add(AddKeyArgs { id, .. }) | KeysCommand::Rotate(RotateKeyArgs { id, .. }) => {
+            let name = text(&document["record"], "name").unwrap_or_default();
+            let key = text(document, "key").unwrap_or_default();
+            let id = printable(id);
+            output.result(&format!("key {BOLD}{name}{BOLD:#} of {id} (shown only once):\n  {key}\n"));
+            if let Some(end) = text(&document["old"], "expires") {
+                output.result(&format!("the old key is valid until {end}\n"));
+            }
+        }
+        KeysCommand::Revoke(RevokeKeyArgs { id, name }) => {
+            let (id, name) = (printable(id), printable(name));
+            output.result(&format!("revoked key {BOLD}{name}{BOLD:#} of {id}\n"));
+        }
+    }
+    Ok(())
 }

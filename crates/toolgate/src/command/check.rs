@@ -19,6 +19,7 @@ use crate::owner_key;
 use crate::{DONE, FAILED, INVALID_CONFIG};
 
 mod agent;
+mod running;
 
 /// Result for `--json`.
 #[derive(Serialize)]
@@ -33,6 +34,9 @@ struct CheckReport {
 }
 
 pub(crate) fn run(args: &CheckArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    if args.running {
+        return running::run(project, output);
+    }
     let LoadOutcome { config, report } =
         load(&project.folder, project.file.as_deref(), &owner_key::environment());
     output.message(&report.render());

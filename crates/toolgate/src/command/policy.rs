@@ -6,7 +6,7 @@ use toolgate_config::load_rules;
 use toolgate_redact::printable;
 use toolgate_runtime::Policy;
 use toolgate_runtime::replay::{DecisionChange, ReplayReport};
-use toolgate_types::Caller;
+use toolgate_runtime::runtime::AccessRules;
 
 use crate::cli::{AnswerMode, PolicyCommand, PolicyTestArgs, ProjectArgs};
 use crate::command::app::AppChoice;
@@ -44,10 +44,11 @@ fn test(args: &PolicyTestArgs, project: &ProjectArgs, output: &Output) -> anyhow
         let runtime = app.runtime();
         // Tools of a failed server are missing; the summary counts their calls as skipped.
         app::report_errors(&errors, output);
-        let owner = app::find_caller(app, Caller::OWNER)?;
         let queries = readers.iter().map(|reader| reader.query(filter.clone()));
         let queries = queries.collect::<Result<Vec<_>, _>>()?;
-        let replay = runtime.replay(&policy, Some(&owner), queries.into_iter().flatten())?;
+        let callers = runtime.access_rules().callers.clone();
+        let rules = AccessRules { callers, policy };
+        let replay = runtime.replay(&rules, queries.into_iter().flatten())?;
         if output.json {
             let mut document = serde_json::to_value(&replay)?;
             document["policy"] = json!(version);
@@ -59,7 +60,7 @@ fn test(args: &PolicyTestArgs, project: &ProjectArgs, output: &Output) -> anyhow
     })
 }
 
-fn replay_text(replay: &ReplayReport) -> String {
+pub(crate) fn replay_text(replay: &ReplayReport) -> String {
     let line = |flip: &DecisionChange| {
         let DecisionChange { caller, tool, from, to, certain, count, rules, call } = flip;
         let (caller, tool, call) = (printable(caller), printable(tool), printable(call));

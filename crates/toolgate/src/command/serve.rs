@@ -1,6 +1,7 @@
 //! `toolgate serve`: runs the gateway until a signal.
 
-use std::io;
+use std::io::{self, Write as _};
+use std::path::Path;
 
 use anyhow::Context as _;
 use serde_json::json;
@@ -18,10 +19,12 @@ Examples:
   toolgate serve                             on 127.0.0.1:7332
   toolgate serve --listen 127.0.0.1:0        on a free port, which is printed
   toolgate serve --json | jq -r .url         for scripts: one line when it is ready
+  toolgate serve --key-file owner.key        write the first owner key to a file
   curl -H \"X-API-Key: $KEY\" http://127.0.0.1:7332/v1/tools
 
 The owner key is read from TOOLGATE_API_KEY. Without it, a key is created at the first start, shown
-once, and stored as a hash in .toolgate/keys.json. See docs/serve.md for endpoints and permissions.
+once (or written to --key-file), and stored as a hash in .toolgate/keys.json. A created key that was
+never used is replaced at the next start. See docs/serve.md for endpoints and permissions.
 
 SIGHUP reloads the files and reconnects failed servers at once.
 SIGTERM and Ctrl-C stop accepting calls and wait up to 30 seconds for running ones; a second signal
@@ -30,9 +33,8 @@ stops at once.
 Exit codes: 0 stopped, 1 failed, 78 invalid configuration.";
 
 pub(crate) fn run(args: &ServeArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    let Some(mut loaded) = app::load_project(project, output)? else { return Ok(INVALID_CONFIG) };
+    let Some(loaded) = app::load_project(project, output)? else { return Ok(INVALID_CONFIG) };
     let listen = args.listen.unwrap_or(loaded.config.serve.listen);
-    loaded.config.serve.listen = listen;
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(async {
         let listener = toolgate_app::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
@@ -47,7 +49,17 @@ pub(crate) fn run(args: &ServeArgs, project: &ProjectArgs, output: &Output) -> a
             }
             Err(error) => return Err(app::app_error(error)),
         };
-        let owner_key = gateway.new_owner_key().cloned();
+        let mut owner_key = gateway.new_owner_key().cloned();
+        if let Some(path) = &args.key_file {
+            match owner_key.take() {
+                Some(key) => {
+                    write_key(path, &key)
+                        .with_context(|| format!("cannot write the owner key to `{}`", path.display()))?;
+                    output.message(&format!("the owner key is in {}\n", path.display()));
+                }
+                None => output.message("note: the owner has a key already, so none was written\n"),
+            }
+        }
         let control = ServeControl {
             on_open: |url: &str| {
                 print_greeting(owner_key.as_ref(), url, project, output).map_err(io::Error::other)
@@ -67,6 +79,16 @@ pub(crate) fn run(args: &ServeArgs, project: &ProjectArgs, output: &Output) -> a
             Err(error @ ServeError::Io(_)) => Err(error.into()),
         }
     })
+}
+
+/// Writes a key to a file that only its owner can read. Replaces the file, and follows no link.
+fn write_key(path: &Path, key: &Secret) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".owner-key").tempfile_in(folder)?;
+    writeln!(file, "{}", key.expose())?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
 }
 
 /// Prints the URL and, if it is new, the owner key.

@@ -34,6 +34,7 @@ fn help() {
 
     Look:
       check        Check the configuration and explain it
+      plan         Show the effect of changed files before they are used
       why          Explain whether a caller may use a tool
       log          Show the execution log
       runs         Show past runs of the agent
@@ -119,6 +120,9 @@ fn help() {
           --file <FILE>
               Project file, in any supported format [default: found in DIR by its name]
 
+          --running
+              Show if the running gateway uses the files, and why not
+
           --standalone
               Start the servers for this command, even if `toolgate serve` runs for the project
 
@@ -140,12 +144,13 @@ fn help() {
       toolgate check --json | jq .servers      for scripts
       toolgate check --contract full           the full tool contract, as a checklist per tool
       toolgate check --all                     every value, the defaults too
+      toolgate check --running                 the configuration that the running gateway uses
 
     Shows the values that differ from the defaults, and the files they come from. Reports all problems
     in
     all files. Starts and writes nothing.
 
-    Exit codes: 0 valid, 1 a rule of the contract is not met, 78 invalid configuration.
+    Exit codes: 0 valid, 1 contract not met or no gateway runs, 78 invalid configuration.
     ");
     assert_snapshot!(run("import --help").stdout, @r"
     Import MCP servers from another program

@@ -75,6 +75,11 @@ fn rest_requests() -> Vec<RestRequest> {
         request_case("GET /v1/callers/low", &none, ["403", "403", "200"]),
         request_case("POST /v1/callers", &some, ["403", "403", "400"]),
         request_case("DELETE /v1/callers/none", &none, ["403", "403", "404"]),
+        request_case("GET /v1/callers/low/keys", &none, ["403", "403", "200"]),
+        request_case("POST /v1/callers/none/keys", &some, ["403", "403", "404"]),
+        request_case("POST /v1/callers/none/keys/rotate", &json!({ "name": "x" }), ["403", "403", "404"]),
+        request_case("POST /v1/callers/none/keys/revoke", &json!({ "name": "x" }), ["403", "403", "404"]),
+        request_case("GET /v1/configuration", &none, ["403", "403", "200"]),
         request_case("GET /v1/executions", &none, ["403", "403", "200"]),
         request_case("GET /v1/executions/none", &none, ["403", "403", "go"]),
         // An accepted stream would not end.

@@ -215,8 +215,13 @@ fn a_key_is_generated_and_shown_once() {
     let program = Program::new(&[("toolgate.yaml", "{}")]).with("TOOLGATE_LOG", "off");
     let running = program.start("serve --json --listen 127.0.0.1:0");
     let (line, _) = running.line(|line| line.starts_with('{'));
-    let key =
-        serde_json::from_str::<Json>(&line).expect("JSON")["apiKey"].as_str().expect("a key").to_owned();
+    let ready: Json = serde_json::from_str(&line).expect("JSON");
+    let key = ready["apiKey"].as_str().expect("a key").to_owned();
+    let port = ready["address"].as_str().and_then(|address| address.rsplit(':').next()?.parse().ok());
+    let gateway = Gateway { program, running, port: port.expect("a port") };
+    // A key that was never used would be replaced at the next start.
+    assert_eq!(gateway.get("/v1/tools", &key).status, 200);
+    let Gateway { program, running, .. } = gateway;
     drop(running);
     assert!(key.len() > 43, "{key}");
     let kept = program.read(".toolgate/keys.json");
