@@ -12,9 +12,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::client::list_size::PendingLists;
+#[cfg(feature = "client")]
 use crate::network::BlockedAddress;
+#[cfg(feature = "client")]
 use crate::oauth::{LoginDemand, LoginError};
 use crate::trace::TraceContext;
+#[cfg(feature = "client")]
 use crate::transport::http::HttpChannel;
 
 /// Capacity of each queue. A server that stops reading blocks only its own callers.
@@ -25,6 +28,7 @@ pub struct Link {
     /// Messages from the server, in order. The last one is [`LinkEvent::Closed`].
     pub inbox: mpsc::Receiver<LinkEvent>,
     /// HTTP only: lets a request bypass the queues.
+    #[cfg(feature = "client")]
     pub(crate) channel: Option<Arc<HttpChannel>>,
     /// List requests in progress. Their responses may be larger than other messages.
     pub(crate) lists: Arc<PendingLists>,
@@ -45,7 +49,14 @@ impl Link {
         inbox: mpsc::Receiver<LinkEvent>,
         tasks: JoinSet<()>,
     ) -> Self {
-        Self { outbox, inbox, channel: None, lists: Arc::default(), tasks }
+        Self {
+            outbox,
+            inbox,
+            #[cfg(feature = "client")]
+            channel: None,
+            lists: Arc::default(),
+            tasks,
+        }
     }
 }
 
@@ -104,6 +115,7 @@ pub enum LinkError {
     #[error("{0}")]
     Unreachable(String),
     /// The address is not allowed, so nothing was sent.
+    #[cfg(feature = "client")]
     #[error("cannot connect to `{url}`: {blocked}")]
     Blocked { url: String, blocked: BlockedAddress },
     /// TLS failed: a certificate was rejected, or the peer does not speak TLS.
@@ -126,8 +138,10 @@ pub enum LinkError {
     #[error("the server answered {status}: it no longer knows the session")]
     SessionLost { status: u16 },
     /// The server requires a login in a browser.
+    #[cfg(feature = "client")]
     #[error("{0}")]
     LoginRequired(LoginDemand),
+    #[cfg(feature = "client")]
     #[error("the login failed")]
     LoginFailed(#[source] Arc<LoginError>),
     #[error("the server sent more than {0} bytes in one message")]

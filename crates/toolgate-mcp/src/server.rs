@@ -11,6 +11,7 @@ mod changes;
 mod client;
 mod exchange;
 mod first_response;
+mod hmac;
 mod http;
 mod incoming;
 mod link_session;

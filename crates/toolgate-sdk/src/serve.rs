@@ -1,28 +1,29 @@
-//! Serves tools as an MCP server: over stdio or over HTTP.
+//! Serves tools as an MCP server: over stdio, or over HTTP with the feature `http`.
 //!
 //! `toolgate_mcp::server` implements the protocol, in every revision from 2024-11-05 on; this module supplies the tools.
 //! Invariant: a client that disconnects cancels its running calls.
 
+#[cfg(feature = "http")]
 mod http;
 
+#[cfg(feature = "http")]
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
-use toolgate_mcp::mirror::{HeaderMirror, find_mirrors};
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::server::{
-    ChangeSource, ClientRequest, GetRequest, HttpReply, LinkRequest, McpEndpoint, PostRequest,
-    RequestExchange, RequestHead, RpcResult, ServiceCall, ServiceInfo, adapt_result, respond_batch,
+    ChangeSource, ClientRequest, LinkRequest, McpEndpoint, RequestExchange, RpcResult, ServiceCall,
+    ServiceInfo, adapt_result,
 };
 use toolgate_mcp::transport::lines;
 use toolgate_mcp::{Link, RawJson, RpcError};
 use toolgate_types::ToolContext as Context;
 use toolgate_types::server::OutputEncoding;
 
+#[cfg(feature = "http")]
 pub use http::{HttpError, HttpServer};
 
 use crate::mcp;
@@ -38,12 +39,19 @@ pub enum ServeError {
     /// Unknown command-line argument.
     #[error("unknown argument `{0}`\nhint: use no arguments for stdio, or `--http 127.0.0.1:7400`")]
     Argument(String),
+    /// The program was built without HTTP.
+    #[error(
+        "`--http` needs the feature `http`\nhint: set `features = [\"http\"]` of toolgate-sdk in Cargo.toml"
+    )]
+    NoHttp,
     /// The HTTP server failed to start.
+    #[cfg(feature = "http")]
     #[error(transparent)]
     Http(#[from] HttpError),
 }
 
-/// Serves tools as the command line says: over stdio by default, over HTTP with `--http ADDRESS`. HTTP clients must
+/// Serves tools as the command line says: over stdio by default, over HTTP with `--http ADDRESS` and the feature `http`.
+/// HTTP clients must
 /// send the token in the environment variable `TOOLGATE_SDK_TOKEN`, if set. Returns when the stdio client disconnects;
 /// over HTTP, never.
 ///
@@ -56,6 +64,9 @@ pub async fn serve(tools: Tools) -> Result<(), ServeError> {
             stdio(tools).await;
             Ok(())
         }
+        #[cfg(not(feature = "http"))]
+        ["--http", ..] => Err(ServeError::NoHttp),
+        #[cfg(feature = "http")]
         ["--http", address] => {
             let address: SocketAddr =
                 address.parse().map_err(|_| ServeError::Argument(address.to_owned()))?;
@@ -69,6 +80,7 @@ pub async fn serve(tools: Tools) -> Result<(), ServeError> {
     }
 }
 
+#[cfg(feature = "http")]
 #[expect(clippy::print_stderr, reason = "shows the URL to the person who starts the server")]
 fn announce(address: SocketAddr) {
     eprintln!("listening on http://{address}/mcp");
@@ -122,41 +134,6 @@ impl ToolServer {
         session.end().await;
     }
 
-    async fn post(&self, head: &RequestHead<'_>, body: &Bytes) -> HttpReply {
-        let exchange = match self.endpoint.decode_post(ANYONE, head, body) {
-            PostRequest::Reply(reply) => return reply,
-            PostRequest::Initialize(request) => return self.endpoint.initialize(&request, self.describe()),
-            PostRequest::Listen(request) => return request.reply(no_changes()),
-            PostRequest::ToolCall(call) => {
-                let mirrors = self.mirrors(call.tool());
-                self.endpoint.check_mirrors(ANYONE, head, call, &mirrors)
-            }
-            PostRequest::Exchange(exchange) => Ok(exchange),
-            PostRequest::Batch(mut batch) => {
-                batch.iter_mut().for_each(|exchange| self.answer(exchange));
-                return respond_batch(batch).await;
-            }
-        };
-        match exchange {
-            Ok(mut exchange) => {
-                self.answer(&mut exchange.exchange);
-                self.endpoint.respond(exchange).await
-            }
-            Err(reply) => reply,
-        }
-    }
-
-    fn get(&self, head: &RequestHead<'_>) -> HttpReply {
-        match self.endpoint.decode_get(ANYONE, head) {
-            GetRequest::Reply(reply) => reply,
-            GetRequest::Changes(request) => request.reply(no_changes().changes),
-        }
-    }
-
-    fn delete(&self, head: &RequestHead<'_>) -> HttpReply {
-        self.endpoint.delete(ANYONE, head).0
-    }
-
     fn describe(&self) -> ServiceInfo {
         ServiceInfo {
             name: self.tools.name().to_owned(),
@@ -182,11 +159,6 @@ impl ToolServer {
                 exchange.answer(Box::pin(answer_request(Arc::clone(&self.tools), request)));
             }
         }
-    }
-
-    fn mirrors(&self, tool: &str) -> Vec<HeaderMirror> {
-        let schema = self.tools.get(tool).map(|tool| &tool.definition().input_schema);
-        schema.and_then(|schema| find_mirrors(schema).ok()).unwrap_or_default()
     }
 }
 

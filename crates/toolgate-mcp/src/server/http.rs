@@ -13,8 +13,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
+use http::header::{HeaderMap, HeaderName};
 use memchr::memchr2;
-use reqwest::header::{HeaderMap, HeaderName};
 use serde_json::json;
 use tokio::time::timeout;
 use toolgate_json::unquote;
@@ -106,7 +106,7 @@ impl RequestHead<'_> {
     }
 
     fn accepts_events(&self) -> bool {
-        let accept = self.headers.get_all(reqwest::header::ACCEPT);
+        let accept = self.headers.get_all(http::header::ACCEPT);
         accept.iter().filter_map(|value| value.to_str().ok()).any(|value| {
             value.split(',').any(|kind| {
                 let kind = kind.split(';').next().unwrap_or_default().trim();

@@ -1,19 +1,19 @@
 //! `requestState` of upstream servers (newest revision): signed for the client, verified and unwrapped when it returns.
 //!
-//! An upstream server knows the gateway and not its callers, so it cannot tell to which caller a state belongs.
+//! An upstream server knows the gateway and not its callers, so it cannot tell the caller that a state belongs to.
 //! Invariant: a state returns to its server only from the caller it was given to, with the same request, within ten
 //! minutes, and once.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::hmac;
 use super::session::{random_bytes, random_id};
 use crate::RawJson;
 use crate::message::{RpcError, quoted};
@@ -80,7 +80,7 @@ pub(super) fn request_key(method: &str, params: Option<&RawJson>) -> Box<str> {
 impl StateSigner {
     /// Creates a signer with a random key: states of another process are invalid.
     pub(super) fn new() -> Self {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &random_bytes::<32>());
+        let key = hmac::Key::new(&random_bytes::<32>());
         Self { key, start: Instant::now(), used: Mutex::default() }
     }
 

@@ -6,7 +6,6 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use parking_lot::Mutex;
@@ -14,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::Subscription;
 use super::exchange::PendingQuestions;
+use super::{Subscription, hmac};
 use crate::message::RequestId;
 use crate::revision::Revision;
 
@@ -112,7 +111,7 @@ pub(super) struct TicketSigner {
 impl TicketSigner {
     /// Creates a signer with a random key: after a restart old ids are invalid and clients start a new session.
     pub(super) fn new() -> Self {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &random_bytes::<32>());
+        let key = hmac::Key::new(&random_bytes::<32>());
         Self { key, verified: Mutex::default() }
     }
 

@@ -23,10 +23,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use toolgate_mcp::server::{HttpReply, ReplyBody, RequestHead, TraceSource};
+use toolgate_mcp::mirror::{HeaderMirror, find_mirrors};
+use toolgate_mcp::server::{
+    GetRequest, HttpReply, PostRequest, ReplyBody, RequestHead, TraceSource, respond_batch,
+};
 use toolgate_types::Secret;
 
-use super::{TOKEN_VARIABLE, ToolServer};
+use super::{ANYONE, TOKEN_VARIABLE, ToolServer, no_changes};
 use crate::tools::Tools;
 
 /// Maximum concurrent connections.
@@ -230,6 +233,48 @@ fn mcp_response(reply: HttpReply) -> HttpResponse {
         headers.insert("mcp-session-id", session);
     }
     response
+}
+
+impl ToolServer {
+    async fn post(&self, head: &RequestHead<'_>, body: &Bytes) -> HttpReply {
+        let exchange = match self.endpoint.decode_post(ANYONE, head, body) {
+            PostRequest::Reply(reply) => return reply,
+            PostRequest::Initialize(request) => return self.endpoint.initialize(&request, self.describe()),
+            PostRequest::Listen(request) => return request.reply(no_changes()),
+            PostRequest::ToolCall(call) => {
+                let mirrors = self.mirrors(call.tool());
+                self.endpoint.check_mirrors(ANYONE, head, call, &mirrors)
+            }
+            PostRequest::Exchange(exchange) => Ok(exchange),
+            PostRequest::Batch(mut batch) => {
+                batch.iter_mut().for_each(|exchange| self.answer(exchange));
+                return respond_batch(batch).await;
+            }
+        };
+        match exchange {
+            Ok(mut exchange) => {
+                self.answer(&mut exchange.exchange);
+                self.endpoint.respond(exchange).await
+            }
+            Err(reply) => reply,
+        }
+    }
+
+    fn get(&self, head: &RequestHead<'_>) -> HttpReply {
+        match self.endpoint.decode_get(ANYONE, head) {
+            GetRequest::Reply(reply) => reply,
+            GetRequest::Changes(request) => request.reply(no_changes().changes),
+        }
+    }
+
+    fn delete(&self, head: &RequestHead<'_>) -> HttpReply {
+        self.endpoint.delete(ANYONE, head).0
+    }
+
+    fn mirrors(&self, tool: &str) -> Vec<HeaderMirror> {
+        let schema = self.tools.get(tool).map(|tool| &tool.definition().input_schema);
+        schema.and_then(|schema| find_mirrors(schema).ok()).unwrap_or_default()
+    }
 }
 
 #[test]

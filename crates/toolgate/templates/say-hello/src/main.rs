@@ -1,4 +1,4 @@
-//! Serves the tools: over stdio, or over HTTP with `--http 127.0.0.1:7400`.
+//! Serves the tools over stdio. The feature `http` of toolgate-sdk adds `--http 127.0.0.1:7400`.
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

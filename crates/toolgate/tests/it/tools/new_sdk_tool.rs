@@ -1,5 +1,8 @@
 //! `toolgate tools new --lang rust`: the created files, and no files after an error.
 
+use std::collections::BTreeSet;
+use std::process::Command;
+
 use crate::support::program::Program;
 
 fn sdk() -> String {
@@ -73,4 +76,35 @@ fn errors_leave_no_files() {
     assert!(
         from.read("tools/count-words/Cargo.toml").contains("{ git = \"https://example.com/toolgate.git\" }")
     );
+}
+
+/// A first tool builds in less than a minute: without the feature `http`, the SDK has no HTTP, TLS or OAuth library.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "cargo knows the dependencies")]
+fn the_sdk_has_few_dependencies() {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let tree = |features: &str| -> BTreeSet<String> {
+        let arguments = [
+            "tree",
+            "--offline",
+            "-p",
+            "toolgate-sdk",
+            "-e",
+            "normal",
+            "--prefix",
+            "none",
+            "--features",
+            features,
+        ];
+        let run = Command::new(&cargo).args(arguments).current_dir(sdk()).output().expect("cargo starts");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let text = String::from_utf8_lossy(&run.stdout).into_owned();
+        text.lines().filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
+    };
+    let (small, with_http) = (tree(""), tree("http"));
+    assert!(small.len() <= 145, "{} crates: {small:?}", small.len());
+    for large in ["hyper", "reqwest", "rustls", "aws-lc-rs", "oauth2", "tokio-tungstenite", "toolgate-http"] {
+        assert!(!small.contains(large), "{large}");
+    }
+    assert!(with_http.contains("hyper") && !with_http.contains("reqwest"));
 }
