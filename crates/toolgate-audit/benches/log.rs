@@ -28,6 +28,9 @@ fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a RawJson, rules: &'a [S
     CallBegin {
         operation: Default::default(),
         tainted: false,
+        deprecated: false,
+        user: None,
+        agent_version: None,
         call,
         caller: "ann@example.com",
         tool,

@@ -13,6 +13,9 @@
 //! let begin = CallBegin {
 //!     operation: Default::default(),
 //!     tainted: false,
+//!     deprecated: false,
+//!     user: None,
+//!     agent_version: None,
 //!     call: &id,
 //!     caller: "ann",
 //!     tool: "files.write",

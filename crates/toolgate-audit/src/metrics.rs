@@ -1,8 +1,8 @@
-//! Metrics per tool, in the Prometheus text format.
+//! Metrics per tool, and per caller and server, in the Prometheus text format.
 //!
-//! A call takes the handle of its tool once and counts with a few atomic additions; nothing is locked or allocated
-//! per call. Invariant: label cardinality is bounded. Names come from the catalog, and tools beyond ten thousand share
-//! one label; statuses and codes are closed sets.
+//! A call takes the handle of its tool once and counts with a few atomic additions; the counters of its caller are found
+//! under a shared lock. Nothing is allocated per call. Invariant: label cardinality is bounded. Names come from the catalog,
+//! and tools beyond ten thousand share one label, as do pairs of a caller and a server; statuses and codes are closed sets.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,6 +17,8 @@ use crate::record::CallStatus;
 
 /// Maximum number of tools with their own label.
 const MAX_TOOLS: usize = 10_000;
+/// Maximum number of pairs of a caller and a server with their own labels.
+const MAX_CALLER_PAIRS: usize = 10_000;
 /// Label shared by all further tools. It cannot be a tool name, because those have no brackets.
 const OTHERS: &str = "(others)";
 /// Maximum length of a name in a label.
@@ -56,30 +58,89 @@ fn code_index(code: ErrorCode) -> usize {
 #[derive(Debug, Default)]
 pub struct Metrics {
     tools: RwLock<BTreeMap<Box<str>, Arc<ToolMetrics>>>,
+    callers: RwLock<CallerTable>,
+}
+
+/// Counters by caller and server.
+#[derive(Debug, Default)]
+struct CallerTable {
+    callers: BTreeMap<Box<str>, Vec<(Box<str>, CallerMetrics)>>,
+    /// Number of pairs of a caller and a server.
+    pairs: usize,
+}
+
+impl CallerTable {
+    fn get(&self, caller: &str, server: &str) -> Option<&CallerMetrics> {
+        let servers = self.callers.get(caller)?;
+        servers.iter().find(|(name, _)| **name == *server).map(|(_, counters)| counters)
+    }
+}
+
+/// Calls of one caller on one server, by how they ended.
+#[derive(Debug, Default)]
+struct CallerMetrics([AtomicU64; STATUSES.len()]);
+
+impl CallerMetrics {
+    fn record(&self, status: CallStatus) {
+        self.0[status_index(status)].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn status_index(status: CallStatus) -> usize {
+    match status {
+        CallStatus::Success => 0,
+        CallStatus::Error => 1,
+        CallStatus::Abandoned => 2,
+    }
 }
 
 impl Metrics {
+    /// Counts a call that ended, for its caller. `server` is empty for own and unknown tools.
+    pub fn record_caller(&self, caller: &str, server: &str, status: CallStatus) {
+        let caller = &caller[..caller.floor_char_boundary(MAX_NAME_LENGTH)];
+        if let Some(counters) = self.callers.read().get(caller, server) {
+            return counters.record(status);
+        }
+        let mut table = self.callers.write();
+        let is_full = table.pairs >= MAX_CALLER_PAIRS && table.get(caller, server).is_none();
+        let (caller, server) = if is_full { (OTHERS, OTHERS) } else { (caller, server) };
+        if table.get(caller, server).is_none() {
+            let servers = table.callers.entry(caller.into()).or_default();
+            servers.push((server.into(), CallerMetrics::default()));
+            table.pairs += 1;
+        }
+        if let Some(counters) = table.get(caller, server) {
+            counters.record(status);
+        }
+    }
+
     /// Returns the metrics of a tool, to be looked up once and kept. Only for names in the catalog: names invented by
-    /// callers would fill the table.
-    pub fn tool(&self, name: &str) -> Arc<ToolMetrics> {
+    /// callers would fill the table. `server` is empty for own and unknown tools.
+    pub fn tool(&self, name: &str, server: &str) -> Arc<ToolMetrics> {
         let name = &name[..name.floor_char_boundary(MAX_NAME_LENGTH)];
         if let Some(known) = self.tools.read().get(name) {
             return Arc::clone(known);
         }
         let mut tools = self.tools.write();
-        let name = if tools.len() < MAX_TOOLS || tools.contains_key(name) { name } else { OTHERS };
-        Arc::clone(tools.entry(name.into()).or_default())
+        let has_room = tools.len() < MAX_TOOLS || tools.contains_key(name);
+        let (name, server) = if has_room { (name, server) } else { (OTHERS, "") };
+        let new = || Arc::new(ToolMetrics { server: server.into(), ..ToolMetrics::default() });
+        Arc::clone(tools.entry(name.into()).or_insert_with(new))
     }
 
     /// Returns the metrics for calls of tools that are not in the catalog.
     pub fn unknown_tool(&self) -> Arc<ToolMetrics> {
-        self.tool("(unknown)")
+        self.tool("(unknown)", "")
     }
 
     /// Renders all metrics in the Prometheus text format.
     pub fn render(&self) -> String {
         let tools = self.tools.read();
-        let tools: Vec<_> = tools.iter().map(|(name, tool)| (escape_label(name), tool)).collect();
+        let labels = |name: &str, tool: &ToolMetrics| {
+            format!("tool=\"{}\",server=\"{}\"", escape_label(name), escape_label(&tool.server))
+        };
+        let usage: Vec<_> = tools.iter().map(|(name, tool)| (escape_label(name), tool)).collect();
+        let tools: Vec<_> = tools.iter().map(|(name, tool)| (labels(name, tool), tool)).collect();
         let mut out = String::new();
         write_header(
             &mut out,
@@ -90,8 +151,9 @@ impl Metrics {
         for (name, tool) in &tools {
             tool.render_executions(name, &mut out);
         }
-        write_header(&mut out, "tool_usage", "counter", "Calls that ended, by tool.");
-        for (name, tool) in &tools {
+        // The documented name lacks the suffix `_total` of a counter, and `promtool` rejects such a counter.
+        write_header(&mut out, "tool_usage", "untyped", "Calls that ended, by tool.");
+        for (name, tool) in &usage {
             write_sample(&mut out, "tool_usage", &format!("tool_name=\"{name}\""), tool.count());
         }
         write_header(
@@ -102,20 +164,41 @@ impl Metrics {
         );
         for (name, tool) in &tools {
             let hits = tool.cache_hits.load(Ordering::Relaxed);
-            write_sample(&mut out, "toolgate_tool_cache_hits_total", &format!("tool=\"{name}\""), hits);
+            write_sample(&mut out, "toolgate_tool_cache_hits_total", name, hits);
         }
         let name_of_time = "toolgate_tool_duration_seconds";
         write_header(&mut out, name_of_time, "histogram", "Time from the request to the result.");
         for (name, tool) in &tools {
             tool.render_times(name_of_time, name, &mut out);
         }
+        self.render_callers(&mut out);
         out
+    }
+}
+
+impl Metrics {
+    fn render_callers(&self, out: &mut String) {
+        let name = "toolgate_caller_executions_total";
+        write_header(out, name, "counter", "Calls that ended, by caller and server.");
+        for (caller, servers) in &self.callers.read().callers {
+            let caller = escape_label(caller);
+            for (server, CallerMetrics(counts)) in servers {
+                let server = escape_label(server);
+                for status in STATUSES {
+                    let labels =
+                        format!("caller=\"{caller}\",server=\"{server}\",status=\"{}\"", status.label());
+                    write_sample(out, name, &labels, counts[status_index(status)].load(Ordering::Relaxed));
+                }
+            }
+        }
     }
 }
 
 /// Metrics of one tool.
 #[derive(Debug, Default)]
 pub struct ToolMetrics {
+    /// Server of the tool; empty for own tools.
+    server: Box<str>,
     success: AtomicU64,
     abandoned: AtomicU64,
     errors: [AtomicU64; ErrorCode::ALL.len()],
@@ -167,7 +250,7 @@ impl ToolMetrics {
                     .collect(),
             };
             for (code, count) in counts {
-                let labels = format!("tool=\"{tool}\",status=\"{}\",code=\"{code}\"", status.label());
+                let labels = format!("{tool},status=\"{}\",code=\"{code}\"", status.label());
                 write_sample(out, "toolgate_tool_executions_total", &labels, count);
             }
         }
@@ -179,11 +262,11 @@ impl ToolMetrics {
         for (index, count) in self.times.iter().enumerate() {
             sum += count.load(Ordering::Relaxed);
             let bound = BOUNDS.get(index).map_or_else(|| "+Inf".to_owned(), |bound| seconds(*bound));
-            write_sample(out, &bucket, &format!("tool=\"{tool}\",le=\"{bound}\""), sum);
+            write_sample(out, &bucket, &format!("{tool},le=\"{bound}\""), sum);
         }
         let micros = self.micros.load(Ordering::Relaxed);
-        write_sample(out, &format!("{name}_sum"), &format!("tool=\"{tool}\""), seconds(micros));
-        write_sample(out, &format!("{name}_count"), &format!("tool=\"{tool}\""), sum);
+        write_sample(out, &format!("{name}_sum"), tool, seconds(micros));
+        write_sample(out, &format!("{name}_count"), tool, sum);
     }
 }
 
@@ -213,34 +296,46 @@ mod tests {
     #[test]
     fn renders_prometheus_text() {
         let metrics = Metrics::default();
-        let tool = metrics.tool("files.\"read\"");
+        let tool = metrics.tool("files.\"read\"", "files");
         tool.record_end(None, Duration::from_micros(500), false);
         tool.record_end(None, Duration::from_micros(501), true);
         tool.record_end(Some(ErrorCode::Timeout), Duration::from_secs(100), false);
-        metrics.tool("files.\"read\"").record_abandoned(Duration::from_millis(3));
+        metrics.tool("files.\"read\"", "files").record_abandoned(Duration::from_millis(3));
+        metrics.record_caller("ann", "", CallStatus::Success);
+        for status in [CallStatus::Error, CallStatus::Error, CallStatus::Abandoned] {
+            metrics.record_caller("ann", "files", status);
+        }
         let text = metrics.render();
         let expected = r#"# HELP toolgate_tool_executions_total Calls that ended, by how they ended.
 # TYPE toolgate_tool_executions_total counter
-toolgate_tool_executions_total{tool="files.\"read\"",status="success",code=""} 2
-toolgate_tool_executions_total{tool="files.\"read\"",status="error",code="timeout"} 1
-toolgate_tool_executions_total{tool="files.\"read\"",status="abandoned",code=""} 1
+toolgate_tool_executions_total{tool="files.\"read\"",server="files",status="success",code=""} 2
+toolgate_tool_executions_total{tool="files.\"read\"",server="files",status="error",code="timeout"} 1
+toolgate_tool_executions_total{tool="files.\"read\"",server="files",status="abandoned",code=""} 1
 # HELP tool_usage Calls that ended, by tool.
-# TYPE tool_usage counter
+# TYPE tool_usage untyped
 tool_usage{tool_name="files.\"read\""} 4
 # HELP toolgate_tool_cache_hits_total Calls that were answered from memory.
 # TYPE toolgate_tool_cache_hits_total counter
-toolgate_tool_cache_hits_total{tool="files.\"read\""} 1
+toolgate_tool_cache_hits_total{tool="files.\"read\"",server="files"} 1
 # HELP toolgate_tool_duration_seconds Time from the request to the result.
 # TYPE toolgate_tool_duration_seconds histogram
-toolgate_tool_duration_seconds_bucket{tool="files.\"read\"",le="0.0005"} 1
-toolgate_tool_duration_seconds_bucket{tool="files.\"read\"",le="0.001"} 2
+toolgate_tool_duration_seconds_bucket{tool="files.\"read\"",server="files",le="0.0005"} 1
+toolgate_tool_duration_seconds_bucket{tool="files.\"read\"",server="files",le="0.001"} 2
 "#;
         assert!(text.starts_with(expected), "{text}");
         assert!(text.contains("le=\"60\"} 3\n") && text.contains("le=\"+Inf\"} 4\n"));
-        assert!(text.ends_with(
-            "toolgate_tool_duration_seconds_sum{tool=\"files.\\\"read\\\"\"} 100.004001\n\
-             toolgate_tool_duration_seconds_count{tool=\"files.\\\"read\\\"\"} 4\n"
-        ));
+        let rest = r#"toolgate_tool_duration_seconds_sum{tool="files.\"read\"",server="files"} 100.004001
+toolgate_tool_duration_seconds_count{tool="files.\"read\"",server="files"} 4
+# HELP toolgate_caller_executions_total Calls that ended, by caller and server.
+# TYPE toolgate_caller_executions_total counter
+toolgate_caller_executions_total{caller="ann",server="",status="success"} 1
+toolgate_caller_executions_total{caller="ann",server="",status="error"} 0
+toolgate_caller_executions_total{caller="ann",server="",status="abandoned"} 0
+toolgate_caller_executions_total{caller="ann",server="files",status="success"} 0
+toolgate_caller_executions_total{caller="ann",server="files",status="error"} 2
+toolgate_caller_executions_total{caller="ann",server="files",status="abandoned"} 1
+"#;
+        assert!(text.ends_with(rest), "{text}");
     }
 
     #[test]
@@ -254,11 +349,17 @@ toolgate_tool_duration_seconds_bucket{tool="files.\"read\"",le="0.001"} 2
     fn label_cardinality_is_bounded() {
         let metrics = Metrics::default();
         for index in 0..MAX_TOOLS + 5 {
-            metrics.tool(&index.to_string()).record_end(None, Duration::ZERO, false);
+            metrics.tool(&index.to_string(), "").record_end(None, Duration::ZERO, false);
         }
-        metrics.tool(&"ä".repeat(1000)).record_end(None, Duration::ZERO, false);
+        metrics.tool(&"ä".repeat(1000), "").record_end(None, Duration::ZERO, false);
         assert_eq!(metrics.tools.read().len(), MAX_TOOLS + 1);
-        assert_eq!(metrics.tool(OTHERS).count(), 6);
-        assert_eq!(metrics.tool("7").count(), 1);
+        assert_eq!(metrics.tool(OTHERS, "").count(), 6);
+        assert_eq!(metrics.tool("7", "").count(), 1);
+        for index in 0..MAX_CALLER_PAIRS + 5 {
+            metrics.record_caller(&(index / 2).to_string(), &(index % 2).to_string(), CallStatus::Success);
+        }
+        let table = metrics.callers.read();
+        assert_eq!(table.pairs, MAX_CALLER_PAIRS + 1);
+        assert_eq!(table.get(OTHERS, OTHERS).unwrap().0[0].load(Ordering::Relaxed), 5);
     }
 }

@@ -64,6 +64,12 @@ pub struct BeginRecord {
     /// True if the client supplied the correlation id.
     pub correlation_from_client: bool,
     pub trace: String,
+    /// End user, as the caller named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Version of the calling agent, as the caller named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
     /// Server that offers the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
@@ -95,6 +101,9 @@ pub struct BeginRecord {
     /// Person that refused to approve the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_by: Option<String>,
+    /// True if the tool is deprecated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deprecated: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<RawValue>>,
     /// The arguments, if they were truncated.

@@ -79,6 +79,10 @@ pub struct CallBegin<'a> {
     /// Tool name as the caller requested it. For other operations, the URI or the name of the prompt.
     pub tool: &'a str,
     pub session: Option<&'a str>,
+    /// End user, as the caller names it.
+    pub user: Option<&'a str>,
+    /// Version of the calling agent, as the caller names it.
+    pub agent_version: Option<&'a str>,
     /// Correlation id that links related calls.
     pub correlation: &'a str,
     /// True if the client supplied the correlation id.
@@ -97,6 +101,8 @@ pub struct CallBegin<'a> {
     pub refused_by: Option<&'a str>,
     /// True if untrusted content had reached the session before the decision.
     pub tainted: bool,
+    /// True if the tool is deprecated.
+    pub deprecated: bool,
     pub arguments: &'a RawJson,
     /// Arguments that are secret according to the tool's schema. Their values are masked in the output too.
     pub secret: Option<&'a SecretFields>,
@@ -322,7 +328,12 @@ impl RecordRenderer {
             out.push_str(r#","correlation_from_client":"#);
             out.push_str(if begin.correlation_from_client { "true" } else { "false" });
             member(r#","trace":"#, begin.trace, line, out);
-            for (name, value) in [(r#","server":"#, begin.server), (r#","definition":"#, begin.definition)] {
+            for (name, value) in [
+                (r#","user":"#, begin.user),
+                (r#","agent_version":"#, begin.agent_version),
+                (r#","server":"#, begin.server),
+                (r#","definition":"#, begin.definition),
+            ] {
                 if let Some(value) = value {
                     member(name, value, line, out);
                 }
@@ -360,6 +371,9 @@ impl RecordRenderer {
                 if let Some(value) = value {
                     member(name, value, line, out);
                 }
+            }
+            if begin.deprecated {
+                out.push_str(r#","deprecated":true"#);
             }
         })
     }
@@ -598,6 +612,9 @@ mod tests {
         CallBegin {
             operation: Default::default(),
             tainted: false,
+            deprecated: true,
+            user: Some("carl"),
+            agent_version: Some("2.1"),
             call: "c1",
             caller: "ann",
             tool: "github.search",
@@ -630,7 +647,7 @@ mod tests {
         let prefix = renderer.prefix(&begin);
         assert_eq!(
             renderer.begin(&prefix, &begin).to_text(),
-            r#""kind":"begin","call":"c1","caller":"ann","tool":"github.search","session":"s1","correlation":"r1","correlation_from_client":true,"trace":"t1","server":"github","decision":"allow","rules":["reads"],"asked":"bob","arguments":{"q":"x","token":"***"}"#
+            r#""kind":"begin","call":"c1","caller":"ann","tool":"github.search","session":"s1","correlation":"r1","correlation_from_client":true,"trace":"t1","user":"carl","agent_version":"2.1","server":"github","decision":"allow","rules":["reads"],"asked":"bob","deprecated":true,"arguments":{"q":"x","token":"***"}"#
         );
         let error = CallError::new(ErrorCode::Timeout, Stage::Invoke, "saw hunter22")
             .with_outcome(ExecutionState::Unknown)
@@ -733,6 +750,9 @@ mod tests {
         let begin = CallBegin {
             operation: Default::default(),
             tainted: false,
+            deprecated: false,
+            user: Some(text),
+            agent_version: Some(text),
             call: text,
             caller: text,
             tool: text,

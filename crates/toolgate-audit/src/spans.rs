@@ -135,6 +135,9 @@ mod tests {
         let begin = CallBegin {
             operation: Default::default(),
             tainted: false,
+            deprecated: false,
+            user: None,
+            agent_version: None,
             call: "c1",
             caller: "ann",
             tool: "find",

@@ -3,14 +3,27 @@
 //! Loading enforces the rules that apply to every project; the checklist covers the additional rules of the
 //! contract level `full`. Invariant: it reports and changes nothing.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde::Serialize;
 use serde_json::Value as Json;
 use toolgate_policy::SchemaValidator;
 use toolgate_types::contract::{MIN_DESCRIPTION_LENGTH, is_semantic_version, is_verb_noun};
-use toolgate_types::tool::Category;
-use toolgate_types::{ToolDefinition, ToolName};
+use toolgate_types::tool::{Category, Deprecation};
+use toolgate_types::{ServerName, ToolDefinition, ToolName};
 
 use crate::config::Config;
+use crate::feature::tools::days_since_epoch;
+use crate::profile_patterns::BUILTIN_TOOLS;
+
+/// Days from the announcement of a deprecation to the removal of the tool.
+const NOTICE_DAYS: i64 = 90;
+
+/// The current date, in days since 1970-01-01.
+fn today() -> i64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(elapsed.as_secs() / (24 * 60 * 60)).unwrap_or(i64::MAX)
+}
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Checklist {
@@ -65,7 +78,7 @@ impl ToolChecker<'_> {
         let tool = self.tool;
         let (arguments, examples) = (self.undocumented_arguments(), self.example_mismatch());
         let length = tool.description.trim().chars().count();
-        vec![
+        let mut rules = vec![
             self.rule(
                 "name",
                 (!is_verb_noun(tool.name.as_str())).then(|| format!("it is `{}`", tool.name)),
@@ -110,7 +123,46 @@ impl ToolChecker<'_> {
             ),
             // Always met: the pipeline builds the ToolResult from any script output.
             self.rule("result", None, "a ToolResult with complete agentHints and metadata, added by Toolgate"),
-        ]
+        ];
+        rules.extend(tool.deprecated.as_ref().map(|deprecated| self.deprecation(deprecated)));
+        rules
+    }
+
+    /// Checks that callers of a deprecated tool have time to change, and something to change to.
+    fn deprecation(&self, deprecated: &Deprecation) -> ContractRule {
+        let Deprecation { replacement, removal_date, announced, .. } = deprecated;
+        let from = announced.as_deref().map_or_else(today, days_since_epoch);
+        let days = days_since_epoch(removal_date) - from;
+        let mut problems = Vec::new();
+        if days < NOTICE_DAYS {
+            let since = announced.as_deref().unwrap_or("today");
+            problems.push(format!(
+                "{removal_date} is {days} days after {since}; set a later `removal_date`, or `announced` to the day of the announcement"
+            ));
+        }
+        if !self.is_known(replacement.as_str()) {
+            problems
+                .push(format!("there is no tool `{replacement}`; name a tool of a server as `server__tool`"));
+        }
+        let problem = (!problems.is_empty()).then(|| problems.join("; "));
+        let asks = format!(
+            "at least {NOTICE_DAYS} days from the announcement to the removal, and a replacement that exists"
+        );
+        self.rule("deprecated", problem, &asks)
+    }
+
+    /// Returns true if a tool of the project, of a configured server or of Toolgate has this name. The tools of a server
+    /// are known by their prefix, or by their settings.
+    fn is_known(&self, name: &str) -> bool {
+        let Config { tools, servers, apis, tool_settings, .. } = self.config;
+        let sources = servers.iter().map(|server| &server.name).chain(apis.iter().map(|api| &api.name));
+        let has_prefix = |source: &ServerName| {
+            name.strip_prefix(&source.prefix()).is_some_and(|rest| rest.starts_with("__"))
+        };
+        tools.iter().any(|tool| tool.name.as_str() == name)
+            || tool_settings.iter().any(|settings| settings.name.as_str() == name)
+            || BUILTIN_TOOLS.contains(&name)
+            || sources.into_iter().any(has_prefix)
     }
 
     fn rule(&self, rule: &'static str, not_met: Option<String>, asks: &str) -> ContractRule {

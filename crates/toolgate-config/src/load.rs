@@ -21,7 +21,7 @@ pub(crate) const PROJECT_FILES: [&str; 4] = ["toolgate.yaml", "toolgate.yml", "a
 /// Usual file of a `myai` tree. Many other programs use this name too, so its content is checked.
 const GENERIC_FILE: &str = "config.yaml";
 /// Registries that form a project on their own if there is no project file.
-const TOOL_REGISTRIES: [&str; 2] = ["tools/tools.json", "tools.json"];
+pub(crate) const TOOL_REGISTRIES: [&str; 2] = ["tools/tools.json", "tools.json"];
 const SERVER_REGISTRIES: [&str; 4] = ["mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"];
 
 /// Result of loading. `config` is set unless the report contains an error.

@@ -57,7 +57,8 @@ pub fn unmatched_patterns(config: &Config, seen: &BTreeMap<String, Vec<String>>)
 }
 
 /// Built-in tools that the configuration may enable.
-const BUILTIN_TOOLS: [&str; 4] = ["request_human_input", "web_search", "code_execution", "read_result"];
+pub(crate) const BUILTIN_TOOLS: [&str; 4] =
+    ["request_human_input", "web_search", "code_execution", "read_result"];
 
 fn entry(message: String, hint: String, place: Option<&String>) -> ProblemEntry {
     let mut parts = place.map(|place| place.rsplitn(3, ':')).into_iter().flatten();

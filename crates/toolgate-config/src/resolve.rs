@@ -33,6 +33,7 @@ use crate::feature::web_search::add_key_secret;
 use crate::file::ProjectFile;
 use crate::keys::{Spanned, into_value};
 use crate::node::Node;
+use crate::problem::Problem;
 use crate::source::Span;
 
 /// Registers the secrets of a project file. Must come before any problem is reported: a problem shows the line it is
@@ -88,6 +89,8 @@ pub(crate) struct ConfigBuilder {
     pub(crate) tool_at: HashMap<ToolName, usize>,
     pub(crate) settings_at: HashMap<ToolName, usize>,
     pub(crate) origins: BTreeMap<String, Span>,
+    /// True if each tool of the project needs settings.
+    pub(crate) strict_own_tools: bool,
 }
 
 impl ConfigBuilder {
@@ -166,6 +169,7 @@ impl ConfigBuilder {
     pub(crate) fn finish(mut self, files: Vec<String>, cx: &mut Context<'_>) -> Config {
         self.check_unique_prefixes(cx);
         self.apply_settings(cx);
+        self.check_own_settings(cx);
         self.check_client_ca(cx);
         self.check_policy_reach(cx);
         let profiles = self.finish_profiles(cx);
@@ -202,6 +206,15 @@ impl ConfigBuilder {
             origins,
         };
         for (tool, span) in &self.full_contract {
+            let deprecated = config.tools.iter().find(|known| known.name == *tool);
+            if deprecated.and_then(|tool| tool.deprecated.as_ref()).is_some_and(|at| at.announced.is_none()) {
+                let place = spans.get(&format!("tools.{tool}.deprecated")).unwrap_or(span);
+                let message = format!(
+                    "the deprecation of tool `{tool}` has no `announced`: its notice counts from today"
+                );
+                let hint = "add `announced` with the day of the announcement, or the tool is refused 90 days before its removal";
+                cx.push(Problem::warning(*place, message).hint(hint));
+            }
             for rule in check_tool(&config, tool).into_iter().filter(|rule| !rule.met) {
                 let place = spans.get(&format!("tools.{tool}.{}", rule.rule)).unwrap_or(span);
                 let message = format!("tool `{tool}` does not satisfy the contract: `{}`", rule.rule);

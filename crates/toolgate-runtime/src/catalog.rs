@@ -3,7 +3,9 @@
 //! A pure function builds it from own tools, servers and settings. Invariant: the owner of a bare name depends on the
 //! configuration, never on the order in which servers answer.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -43,6 +45,8 @@ pub struct Catalog {
     /// In configuration order.
     tools: Vec<Arc<CatalogTool>>,
     names: HashMap<Box<str>, usize>,
+    /// Hashes of the events of its build.
+    reported: HashSet<u64>,
     listing: OnceLock<Bytes>,
 }
 
@@ -56,6 +60,9 @@ pub struct CatalogTool {
     /// Its name on the server.
     #[serde(skip)]
     pub original: String,
+    /// Its normalized name with a suffix, if another tool of its server has the same normalized name.
+    #[serde(skip)]
+    pub(crate) distinct_name: Option<Box<str>>,
     pub title: Option<String>,
     pub description: String,
     /// JSON Schema of the arguments.
@@ -152,6 +159,21 @@ pub enum ToolState {
         /// The reason, for people.
         reason: String,
     },
+    /// The tool is past its removal date. Calls get its replacement.
+    Removed {
+        /// The reason, for people.
+        reason: String,
+    },
+}
+
+impl ToolState {
+    /// The reason why the tool cannot be called.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Ready => None,
+            Self::Quarantined { reason, .. } | Self::Removed { reason } => Some(reason),
+        }
+    }
 }
 
 /// Causes of a quarantine.
@@ -171,18 +193,19 @@ impl Serialize for ToolState {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
         let mut fields = serializer.serialize_struct("ToolState", 2)?;
-        let (state, reason) = match self {
-            Self::Ready => ("ready", None),
-            Self::Quarantined { reason, .. } => ("quarantined", Some(reason)),
+        let state = match self {
+            Self::Ready => "ready",
+            Self::Quarantined { .. } => "quarantined",
+            Self::Removed { .. } => "removed",
         };
         fields.serialize_field("state", state)?;
-        fields.serialize_field("reason", &reason)?;
+        fields.serialize_field("reason", &self.reason())?;
         fields.end()
     }
 }
 
 /// A log message from the build of a catalog.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CatalogEvent {
     /// The server that caused it.
     pub server: Option<ServerName>,
@@ -190,12 +213,20 @@ pub struct CatalogEvent {
     pub message: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventLevel {
     Error,
     Warning,
     Info,
     Debug,
+}
+
+impl CatalogEvent {
+    fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 /// Reasons why a catalog cannot be built. Startup fails.
@@ -243,6 +274,8 @@ pub struct CatalogInputs<'a> {
     pub pins: &'a PinSet,
     /// Policy for two tools with the same name.
     pub on_collision: OnCollision,
+    /// The current date as `YYYY-MM-DD`, for removal dates.
+    pub today: &'a str,
     /// The catalog before, to detect new and removed tools and to keep names stable. `None` at startup.
     pub previous: Option<&'a Catalog>,
 }
@@ -342,10 +375,24 @@ impl Catalog {
         !self.tools.iter().map(visible_fields).eq(other.tools.iter().map(visible_fields))
     }
 
-    fn has_tool(&self, server: &ServerName, original: &str) -> bool {
-        let qualified = format!("{}{SEPARATOR}{}", server.prefix(), normalize_name(original));
-        let found = self.resolve(&qualified);
-        found.is_some_and(|tool| tool.server.as_ref() == Some(server) && tool.original == original)
+    /// Returns true if a tool that is still listed is past its removal date.
+    pub(crate) fn has_expired(&self, today: &str) -> bool {
+        let is_expired = |deprecated: &Deprecation| deprecated.is_removed(today);
+        let mut listed = self.tools.iter().filter(|tool| tool.state == ToolState::Ready);
+        listed.any(|tool| tool.deprecated.as_ref().is_some_and(is_expired))
+    }
+
+    /// Returns true if the build of this catalog had the same event, so that it is no news.
+    pub(crate) fn has_reported(&self, event: &CatalogEvent) -> bool {
+        self.reported.contains(&event.digest())
+    }
+
+    /// The tool of a server with this normalized name.
+    fn server_tool(&self, server: &ServerName, name: &str) -> Option<&CatalogTool> {
+        let found = self.resolve(&format!("{}{SEPARATOR}{name}", server.prefix()));
+        found
+            .map(Arc::as_ref)
+            .filter(|tool| tool.server.as_ref() == Some(server) && *tool.bare_name() == *name)
     }
 
     /// The tool that had a name, as its caller-facing or as its qualified one.
@@ -424,12 +471,18 @@ impl CatalogTool {
         }
     }
 
+    /// Its name without the prefix of its server.
+    pub(crate) fn bare_name(&self) -> Cow<'_, str> {
+        match &self.distinct_name {
+            Some(name) => Cow::Borrowed(name),
+            None => normalize_name(&self.original),
+        }
+    }
+
     /// All names of the tool: the caller-facing one, and `{server}__{tool}` if it has a server.
     pub fn names(&self) -> Vec<String> {
-        let qualified = self
-            .server
-            .as_ref()
-            .map(|server| format!("{}{SEPARATOR}{}", server.prefix(), normalize_name(&self.original)));
+        let qualified =
+            self.server.as_ref().map(|server| format!("{}{SEPARATOR}{}", server.prefix(), self.bare_name()));
         std::iter::once(self.name.clone()).chain(qualified.filter(|name| *name != self.name)).collect()
     }
 

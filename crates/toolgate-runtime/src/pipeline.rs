@@ -21,9 +21,11 @@ use toolgate_policy::decide::PolicyRequest;
 use toolgate_policy::{Decision, Denied, Grant, Input, SchemaValidator, TargetKind, ToolAttributes};
 use toolgate_types::call::Denial;
 use toolgate_types::call::OperationKind;
+use toolgate_types::tool::Deprecation;
 use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, HumanDuration, Stage, UpstreamIdentity};
 use toolgate_upstream::builtin::BuiltinError;
 use toolgate_upstream::invoke::{InvokeError, ServerRequest, invoke, request};
+use toolgate_upstream::script::definition_place;
 use toolgate_upstream::{RawJson, RequestError, ResourceSubscription, RpcError, Server, run_blocking};
 
 use crate::builtins;
@@ -37,6 +39,7 @@ use crate::stage::cache::{CacheKey, CachedReply, FlightFailure};
 use crate::stage::content::{ToolReply, quote};
 use crate::stage::egress::EgressBlocked;
 use crate::stage::hints::SchemaFit;
+use crate::stage::own_result;
 use crate::stage::slots::NoSlot;
 use crate::tasks::{TaskOrigin, started_task};
 
@@ -299,14 +302,27 @@ impl Runtime {
             deadline += state.approval_wait;
         }
         state.record_stage(Stage::Authorize, Some(note));
+        if let Some(deprecated) = &tool.deprecated {
+            let Deprecation { since, replacement, removal_date, .. } = deprecated;
+            tracing::warn!(
+                caller = %caller.id,
+                "Tool '{}' is deprecated since {since}: use '{replacement}'; calls are refused after {removal_date}",
+                tool.name
+            );
+        }
         // The arguments of a task are those of its call; they were valid.
         let is_task = operation.kind() == OperationKind::Task;
         let schema = if is_task { &*TASK_INPUT } else { &compiled.input };
         let is_expensive = schema.is_expensive(operation.arguments.raw().as_str().len());
         let validated = run_blocking(is_expensive, || schema.validate(grant, &operation.arguments));
         let input = validated.map_err(|mismatch| {
+            let place = match &tool.upstream {
+                Upstream::Script(script) => run_blocking(true, || definition_place(&script.script)),
+                _ => None,
+            };
+            let place = place.map(|place| format!("it is defined at {place}; ")).unwrap_or_default();
             CallError::new(ErrorCode::InvalidArguments, Stage::ValidateInput, mismatch.to_string())
-                .with_hint(format!("`toolgate tools show {}` prints its arguments", tool.name))
+                .with_hint(format!("{place}`toolgate tools show {}` prints its arguments", tool.name))
         })?;
         state.record_stage(Stage::ValidateInput, None);
         let egress = self.secrets.egress.load_full();
@@ -579,7 +595,8 @@ impl Runtime {
             access.policy.may_see(&policy_request(caller, &subject, &operation.arguments, false))
         };
         match &tool.state {
-            ToolState::Ready => {}
+            // Calls of removed tools are refused by their date below.
+            ToolState::Ready | ToolState::Removed { .. } => {}
             ToolState::Quarantined { cause, reason } => {
                 if !sees(tool) {
                     return Err(tool_not_found(name));
@@ -593,7 +610,7 @@ impl Runtime {
             }
         }
         if let Some(deprecated) = &tool.deprecated
-            && date::today() > deprecated.removal_date
+            && deprecated.is_removed(&date::today())
         {
             if !sees(tool) {
                 return Err(tool_not_found(name));
@@ -688,7 +705,8 @@ impl Runtime {
         if reply.is_error {
             let text =
                 reply.first_text().unwrap_or_else(|| "the tool failed without an error message".to_owned());
-            return Err(failed(ErrorCode::ToolExecutionError, Stage::Invoke, quote(&text)));
+            let error = failed(ErrorCode::ToolExecutionError, Stage::Invoke, quote(&text));
+            return Err(if tool.trusted { own_result::with_own_error(error, &reply.raw) } else { error });
         }
         let Some(schema) = &compiled.output else { return Ok(reply) };
         let checked = if reply.structured {

@@ -21,6 +21,7 @@ use toolgate_upstream::scan::ScanLimits as WireLimits;
 use toolgate_upstream::{BuiltinTool, ClientFeatures, LogLimit, ScriptRunner, Server, ServerState};
 
 use crate::catalog::{Catalog, CatalogBuild, CatalogError, CatalogInputs, CatalogTool, EventLevel};
+use crate::date;
 use crate::pins::{LockError, NewPin, PinStore};
 use crate::results::ResultStore;
 use crate::stage::cache::ResultCache;
@@ -334,9 +335,11 @@ impl Runtime {
             apis: &apis,
             pins: &pins,
             on_collision: self.limits.load().on_collision,
+            today: &date::today(),
             previous: (phase == BuildPhase::Running).then_some(&*before),
         })?;
-        for event in events {
+        // Each change is logged once, not again by every later build.
+        for event in events.into_iter().filter(|event| !before.has_reported(event)) {
             // While the process runs, a server can cause changes without end.
             let limit = event.server.as_ref().filter(|_| phase == BuildPhase::Running);
             let limit = limit.and_then(|server| inputs.server(server.as_str()));

@@ -5,5 +5,6 @@ pub(crate) mod cache;
 pub(crate) mod content;
 pub(crate) mod egress;
 pub(crate) mod hints;
+pub(crate) mod own_result;
 pub(crate) mod rate_limit;
 pub(crate) mod slots;

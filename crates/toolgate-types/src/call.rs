@@ -272,6 +272,8 @@ pub struct CallError {
     pub message: String,
     /// Fix for the caller, if known.
     pub hint: Option<String>,
+    /// The tool's own code of the error, such as `deck_full`.
+    pub tool_code: Option<Box<ToolCode>>,
     /// Time until a retry makes sense.
     pub retry_after: Option<Duration>,
     /// Progress of the tool when the call ended.
@@ -286,6 +288,10 @@ pub struct CallError {
     #[source]
     pub source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
+
+/// A tool's own code of an error. In a type of its own, so that an error without one has room for a pointer only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCode(pub String);
 
 /// Reason of a denial. For the log, and for the caller if it may know of the tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -309,6 +315,7 @@ impl CallError {
             stage,
             message,
             hint: None,
+            tool_code: None,
             retry_after: None,
             outcome,
             repeatable: false,
@@ -372,6 +379,8 @@ impl Serialize for CallError {
             message: &'a str,
             #[serde(skip_serializing_if = "Option::is_none")]
             hint: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            tool_code: Option<&'a str>,
             retryable: bool,
             #[serde(skip_serializing_if = "Option::is_none")]
             retry_after_ms: Option<u128>,
@@ -385,6 +394,7 @@ impl Serialize for CallError {
             stage: self.stage,
             message: &self.message,
             hint: self.hint.as_deref(),
+            tool_code: self.tool_code.as_ref().map(|code| code.0.as_str()),
             retryable: self.is_retryable(),
             retry_after_ms: self.retry_after.map(|time| time.as_millis()),
             outcome: self.outcome,

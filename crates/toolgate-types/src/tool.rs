@@ -149,6 +149,32 @@ pub struct ToolDefinition {
     pub follow_ups: Vec<FollowUp>,
 }
 
+impl ToolDefinition {
+    /// Creates a definition with default settings, for any arguments.
+    pub fn for_script(name: ToolName, script: ScriptSpec) -> Self {
+        Self {
+            name,
+            description: String::new(),
+            contract: ContractLevel::Standard,
+            version: "1.0.0".to_owned(),
+            input_schema: RawValue::from_string("{}".to_owned()).expect("valid JSON"),
+            output_schema: None,
+            script,
+            limits: ToolLimits::default(),
+            permissions: Vec::new(),
+            category: None,
+            response_time: None,
+            cache_ttl: None,
+            idempotent: false,
+            examples: Vec::new(),
+            tags: Vec::new(),
+            rate_limit: None,
+            deprecated: None,
+            follow_ups: Vec::new(),
+        }
+    }
+}
+
 /// Contract that a tool's definition must fulfil.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -428,6 +454,16 @@ pub struct Deprecation {
     pub replacement: ToolName,
     /// Last day of service, as `YYYY-MM-DD`.
     pub removal_date: String,
+    /// Day of the announcement, as `YYYY-MM-DD`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub announced: Option<String>,
+}
+
+impl Deprecation {
+    /// Returns true if the last day of service is over. `today` is a date as `YYYY-MM-DD`.
+    pub fn is_removed(&self, today: &str) -> bool {
+        today > self.removal_date.as_str()
+    }
 }
 
 #[cfg(test)]

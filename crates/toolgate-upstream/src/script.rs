@@ -14,10 +14,12 @@
 //! Invariant: no shell; a cancelled call leaves nothing running; and the output of one call never appears in another.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::time::timeout;
 use toolgate_mcp::RawJson;
 use toolgate_mcp::scan::ScanLimits as WireLimits;
 use toolgate_policy::Input;
@@ -40,6 +42,8 @@ use shutdown::ShutdownTasks;
 
 /// Characters of a script's own message in an error.
 const MAX_QUOTE_CHARS: usize = 2_000;
+/// Bytes of a file that are searched for a function.
+const MAX_SEARCHED_BYTES: u64 = 1 << 20;
 /// Lines of stderr in an error.
 const STDERR_LINES: usize = 5;
 
@@ -61,10 +65,17 @@ pub enum ScriptError {
     Failed {
         /// The script's own message.
         message: String,
+        /// The script's own error code.
+        tool_code: Option<String>,
+        /// The script's suggested fix.
+        hint: Option<String>,
         /// Details for the log only.
         #[source]
         cause: Option<InternalCause>,
     },
+    /// An argument does not fit the parameter of a Python function. The function was not called.
+    #[error("{0}")]
+    WrongArgument(String),
     /// The process ended during the call. Its effects are not known.
     #[error("{0}")]
     Died(String),
@@ -87,23 +98,31 @@ impl ScriptError {
     }
 
     fn failed(message: String) -> Self {
-        Self::Failed { message, cause: None }
+        Self::Failed { message, tool_code: None, hint: None, cause: None }
     }
 
     /// Takes the details for the log.
     pub fn take_cause(&mut self) -> Option<InternalCause> {
         match self {
             Self::Unusable { cause, .. } | Self::Failed { cause, .. } => cause.take(),
-            Self::Died(_) | Self::TooLarge { .. } => None,
+            Self::WrongArgument(_) | Self::Died(_) | Self::TooLarge { .. } => None,
+        }
+    }
+
+    /// Takes the script's own error code.
+    pub fn take_code(&mut self) -> Option<String> {
+        match self {
+            Self::Failed { tool_code, .. } => tool_code.take(),
+            _ => None,
         }
     }
 
     /// The suggested fix.
     pub fn hint(&self) -> Option<&str> {
         match self {
-            Self::Unusable { hint, .. } => hint.as_deref(),
+            Self::Unusable { hint, .. } | Self::Failed { hint, .. } => hint.as_deref(),
             Self::TooLarge { .. } => Some("return less, or raise `max_output` in `toolbox`"),
-            Self::Failed { .. } | Self::Died(_) => None,
+            Self::WrongArgument(_) | Self::Died(_) => None,
         }
     }
 }
@@ -153,6 +172,25 @@ impl ScriptRunner {
         } else {
             program::run(&call, arguments, &context).await
         }
+    }
+
+    /// Describes the public functions of a Python file: one JSON object with the members `functions` and `version`. Runs
+    /// the file in a process of its own, with the environment and the limits of a call, and ends the process.
+    ///
+    /// # Errors
+    /// If the file cannot be loaded.
+    pub async fn describe(&self, script: ScriptSpec) -> Result<RawJson, ScriptError> {
+        let name = "describe".parse().expect("a valid name");
+        let tool = Arc::new(ToolDefinition::for_script(name, script));
+        let call = ScriptCall {
+            tool: &tool,
+            script: &tool.script,
+            limits: self.wire,
+            shim: self.shim.as_deref(),
+            shutdowns: &self.shutdowns,
+        };
+        let described = timeout(pool::LOAD_TIMEOUT, worker::describe(&call)).await;
+        described.unwrap_or_else(|_| Err(pool::load_timeout(&call)))
     }
 
     /// The worker pool of a tool. If its script entry has changed, the old pool is closed.
@@ -245,6 +283,27 @@ impl ScriptCall<'_> {
         let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
         ScriptError::unusable(format!("{error}{source}"), error.hint())
     }
+}
+
+/// Finds the definition of a Python tool's function: `tools/cards.py:12`. `None` for other programs, and for functions that
+/// the file does not define by name. Reads the file, so it is for errors only.
+pub fn definition_place(script: &ScriptSpec) -> Option<String> {
+    if !is_python(script) {
+        return None;
+    }
+    let path = &script.script_path;
+    let mut source = String::new();
+    fs_err::File::open(path).ok()?.take(MAX_SEARCHED_BYTES).read_to_string(&mut source).ok()?;
+    let defines = |line: &str| {
+        let rest = line.strip_prefix("async ").unwrap_or(line).strip_prefix("def ")?;
+        rest.trim_start()
+            .strip_prefix(script.entrypoint.as_str())?
+            .trim_start()
+            .starts_with('(')
+            .then_some(())
+    };
+    let line = source.lines().position(|line| defines(line).is_some())? + 1;
+    Some(format!("{}:{line}", path.strip_prefix(&script.project).unwrap_or(path).display()))
 }
 
 fn is_python(script: &ScriptSpec) -> bool {

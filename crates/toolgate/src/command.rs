@@ -13,6 +13,7 @@ pub(crate) mod connect;
 pub(crate) mod content;
 pub(crate) mod eval;
 pub(crate) mod examples;
+pub(crate) mod functions;
 pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod line_editor;

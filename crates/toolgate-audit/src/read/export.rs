@@ -9,7 +9,7 @@ use crate::chain;
 use crate::merge::{LineMerge, ReadOrder};
 use crate::read::{CallFilter, LogReader, LoggedCall};
 
-const COLUMNS: [&str; 28] = [
+const COLUMNS: [&str; 31] = [
     "time",
     "call",
     "caller",
@@ -38,6 +38,9 @@ const COLUMNS: [&str; 28] = [
     "refused_by",
     "upstream_credential",
     "upstream_account",
+    "user",
+    "agent_version",
+    "deprecated",
 ];
 
 impl LogReader {
@@ -117,6 +120,9 @@ fn cells(call: &LoggedCall) -> [String; COLUMNS.len()] {
         text(begin.and_then(|begin| begin.refused_by.as_ref())),
         text(end.and_then(|end| end.upstream_credential.as_ref())),
         text(end.and_then(|end| end.upstream_account.as_ref())),
+        text(begin.and_then(|begin| begin.user.as_ref())),
+        text(begin.and_then(|begin| begin.agent_version.as_ref())),
+        begin.map(|begin| begin.deprecated.to_string()).unwrap_or_default(),
     ]
 }
 

@@ -72,6 +72,9 @@ pub(crate) fn begin<'a>(call: &'a str, tool: &'a str, arguments: &'a RawJson) ->
     CallBegin {
         operation: Default::default(),
         tainted: false,
+        deprecated: false,
+        user: None,
+        agent_version: None,
         call,
         caller: "ann",
         tool,

@@ -156,6 +156,9 @@ keys! {
         replacement: ToolName; required,
         /// Date after which calls are refused, as `YYYY-MM-DD`.
         removal_date ("removalDate"): String; required,
+        /// Day of the announcement, as `YYYY-MM-DD`. In the contract `full`, 90 days must lie between it and the removal
+        /// date. Default: today.
+        announced: String,
     }
 }
 
@@ -332,16 +335,33 @@ fn resolve_deprecation(
         let message = format!("tool `{}` cannot replace itself", replacement.value);
         cx.error(replacement.span, message, "name another tool");
     }
-    // A time of day may follow; only the date is used.
-    let Some(day) = date.value.get(..10).filter(|day| is_date(day)) else {
-        cx.error(
-            date.span,
-            format!("`{}` is not a date{}", date.value, cx.location_suffix()),
-            "write it as `2027-03-31`",
-        );
-        return None;
+    let mut read_date = |date: &Spanned<String>| {
+        // A time of day may follow; only the date is used.
+        let day = date.value.get(..10).filter(|day| is_date(day)).map(str::to_owned);
+        if day.is_none() {
+            let message = format!("`{}` is not a date{}", date.value, cx.location_suffix());
+            cx.error(date.span, message, "write it as `2027-03-31`");
+        }
+        day
     };
-    Some(Deprecation { since: since.value, replacement: replacement.value, removal_date: day.to_owned() })
+    let removal_date = read_date(&date)?;
+    let announced = match &file.announced {
+        Some(date) => Some(read_date(date)?),
+        None => None,
+    };
+    Some(Deprecation { since: since.value, replacement: replacement.value, removal_date, announced })
+}
+
+/// Days from 1970-01-01 to a date that [`is_date`] accepts.
+pub(crate) fn days_since_epoch(date: &str) -> i64 {
+    let number = |range: std::ops::Range<usize>| date[range].parse::<i64>().unwrap_or_default();
+    // The year starts in March, so that a leap day is its last day.
+    let (year, month, day) = (number(0..4), number(5..7), number(8..10));
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
 }
 
 fn is_date(text: &str) -> bool {

@@ -32,6 +32,7 @@ fn minimal_contract_tool_meets_every_rule() {
     version tools.json:4:15
     script_path tools.json:4:15
     result tools.json:4:15
+    deprecated tools.json:20:21
     ");
 }
 
@@ -100,4 +101,53 @@ fn full_contract_is_optional() {
     let (standard, full) = (r#""contract": "standard","#, r#""contract": "full","#);
     assert_eq!((messages("", ""), messages(standard, ""), messages(full, standard)), (0, 0, 0));
     assert_eq!((messages(full, ""), messages("", full), messages(standard, full)), (9, 9, 9));
+}
+
+/// A deprecated tool gives its callers 90 days, and names a tool that exists.
+#[test]
+fn deprecation_needs_notice_and_replacement() {
+    let check = |keys: &str| {
+        let tool = |name: &str, more: &str| {
+            format!(
+                r#"{{ "name": "{name}", "description": "Gets a card by its id, for review. Returns the card.",
+                "input_schema": {{}}, "permissions": [], "category": "query", "response_time": "fast", "cacheable": false,
+                "idempotent": true, "version": "1.0.0", "tags": ["cards"], "script_path": "a.py",
+                "examples": [{{ "description": "One", "params": {{}} }}]{more} }}"#
+            )
+        };
+        let deprecated = format!(r#", "deprecated": {{ "since": "1.0.0", {keys} }}"#);
+        let tools = format!(
+            r#"{{ "contract": "full", "tools": [{}, {}] }}"#,
+            tool("get-old", &deprecated),
+            tool("get-new", "")
+        );
+        let yaml = "registries: {tools: tools.json}\ntoolbox: {tools: [{name: listed}], mcps: [{name: cards, command: x, mode: dynamic, default_tool_config: {}}]}";
+        let folder = project(&[("toolgate.yaml", yaml), ("tools.json", &tools), ("a.py", "")]);
+        let report = load(folder.path(), None, &environment(&[])).report.render();
+        let hint = report.lines().find(|line| line.contains("required:")).unwrap_or_default();
+        (
+            report.contains("error"),
+            hint.split(" – ").nth(1).unwrap_or_default().to_owned(),
+            report.contains("warning"),
+        )
+    };
+    let dates = |announced: &str, date: &str| {
+        format!(r#""replacement": "get-new", {announced}"removal_date": "{date}""#)
+    };
+    let ok = |warned: bool| (false, String::new(), warned);
+    assert_eq!(check(&dates(r#""announced": "2026-01-01", "#, "2026-04-01")), ok(false));
+    let (failed, why, _) = check(&dates(r#""announced": "2026-01-01", "#, "2026-03-31"));
+    assert!(failed && why.starts_with("2026-03-31 is 89 days after 2026-01-01; "), "{why}");
+    // Without the day of the announcement, the notice counts from today, and a warning says so.
+    assert_eq!(check(&dates("", "9999-01-01")), ok(true));
+    let (failed, why, _) = check(&dates("", "2020-01-01"));
+    assert!(failed && why.contains(" days after today; "), "{why}");
+    let replacement = |name: &str| {
+        check(&format!(r#""replacement": "{name}", "announced": "2026-01-01", "removal_date": "2026-12-31""#))
+    };
+    for known in ["get-new", "cards__get", "listed", "web_search"] {
+        assert_eq!(replacement(known), ok(false), "{known}");
+    }
+    let (failed, why, _) = replacement("get-newer");
+    assert!(failed && why.starts_with("there is no tool `get-newer`"), "{why}");
 }

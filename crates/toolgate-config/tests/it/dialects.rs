@@ -124,6 +124,28 @@ fn finds_myai_in_config_yaml() {
     assert_eq!(config.limits.max_concurrent.get(), 3);
 }
 
+/// Local tools of a `myai` tree are strict: each needs settings, which set its limits.
+#[test]
+fn myai_takes_local_tools() {
+    let mixed = fs_err::read_to_string(super::fixtures("myai").join("mixed.yaml")).unwrap();
+    let entry =
+        |name: &str| format!(r#"{{ "name": "{name}", "description": "Adds.", "input_schema": {{}} }}"#);
+    let load = |names: &[&str]| {
+        let tools: Vec<_> = names.iter().map(|name| entry(name)).collect();
+        let tools = format!(r#"{{ "tools": [{}] }}"#, tools.join(", "));
+        let files =
+            [("config.yaml", mixed.as_str()), ("tools/tools.json", &tools), ("tools/sum_numbers.py", "")];
+        loaded(&files, &[])
+    };
+    let loaded = load(&["sum_numbers"]);
+    let config = good(&loaded);
+    let limits = config.tools[0].limits;
+    assert_eq!((limits.max_instances.unwrap().get(), limits.parallel_capable), (20, Some(true)));
+    assert!(config.registries.tools.as_ref().is_some_and(|path| path.ends_with("tools/tools.json")));
+    let errors = messages(&load(&["sum_numbers", "divide"]));
+    assert!(errors.contains("Local tool 'divide' is not configured in the toolbox"), "{errors}");
+}
+
 /// A file with a generic name that belongs to another program is not reported.
 #[test]
 fn ignores_config_yaml_of_other_programs() {

@@ -52,6 +52,7 @@ impl CatalogBuilder<'_> {
             name: format!("{}{SEPARATOR}{name}", api.prefix()),
             server: Some(api.clone()),
             original: name.clone(),
+            distinct_name: None,
             title: offered.title.clone(),
             description: offered.description.clone(),
             input_schema: offered.input_schema.clone(),

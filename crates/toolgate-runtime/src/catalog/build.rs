@@ -77,7 +77,13 @@ impl<'a> CatalogBuilder<'a> {
                 && before.source.as_ref().is_some_and(|source| Arc::ptr_eq(source, tool))
         };
         let is_foreign = self.foreign_prefix(&skeletons(tool.name.as_str()), None).is_some();
-        if let Some(before) = before.filter(same).filter(|_| !is_foreign) {
+        let state = match &tool.deprecated {
+            Some(deprecated) if deprecated.is_removed(self.inputs.today) => {
+                ToolState::Removed { reason: format!("it was removed after {}", deprecated.removal_date) }
+            }
+            _ => ToolState::Ready,
+        };
+        if let Some(before) = before.filter(same).filter(|before| !is_foreign && before.state == state) {
             return self.add_tool(tool.name.to_string(), Arc::clone(before));
         }
         self.add_tool(
@@ -87,6 +93,7 @@ impl<'a> CatalogBuilder<'a> {
                 name: if is_foreign { names::own_name(&tool.name) } else { tool.name.to_string() },
                 server: None,
                 original: tool.name.to_string(),
+                distinct_name: None,
                 title: None,
                 description: tool.description.clone(),
                 input_schema: RawJson::from_value(&tool.input_schema),
@@ -109,7 +116,7 @@ impl<'a> CatalogBuilder<'a> {
                 upstream: Upstream::Script(Arc::clone(tool)),
                 compiled: Arc::default(),
                 shared_state: OnceLock::new(),
-                state: ToolState::Ready,
+                state,
             }),
         );
     }
@@ -123,6 +130,7 @@ impl<'a> CatalogBuilder<'a> {
                 name: tool.name.to_string(),
                 server: None,
                 original: tool.name.to_string(),
+                distinct_name: None,
                 title: None,
                 description: tool.description.clone(),
                 input_schema: tool.input_schema.clone(),
@@ -189,12 +197,26 @@ impl<'a> CatalogBuilder<'a> {
                 if offer.has_listed_tools { "returned no tools" } else { "has not listed its tools yet" };
             self.add_event(EventLevel::Warning, format!("MCP server '{server}' at {location} {problem}"));
         }
-        let mut names: HashSet<String> = HashSet::new();
-        for offered in offer.tools.iter().filter(|offered| is_allowed(spec, &offered.name)) {
-            let name = normalize_name(&offered.name);
-            if !names.insert(name.clone()) {
+        let allowed = || offer.tools.iter().filter(|offered| is_allowed(spec, &offered.name));
+        let CatalogInputs { previous, pins, .. } = self.inputs;
+        let mut names = names::distinct_names(
+            allowed().map(|offered| offered.name.as_str()),
+            |name| Some(previous.as_ref()?.server_tool(server, name)?.original.as_str()),
+            |original| pins.get(server, original).is_some(),
+        );
+        let listed: HashSet<String> = names.values().cloned().collect();
+        for offered in allowed() {
+            let Some(name) = names.remove(offered.name.as_str()) else {
                 self.add_event(EventLevel::Warning, format!("Tool '{}' from MCP '{server}' has the same name as another of its tools and is skipped", offered.name));
                 continue;
+            };
+            if name != normalize_name(&offered.name) {
+                let message = format!(
+                    "Tool '{}' from MCP '{server}' is named '{name}': another of its tools is named '{}'",
+                    offered.name,
+                    normalize_name(&offered.name)
+                );
+                self.add_event(EventLevel::Warning, message);
             }
             self.add_offered(spec, offered, &offer.version, name);
         }
@@ -206,9 +228,9 @@ impl<'a> CatalogBuilder<'a> {
             self.add_event(EventLevel::Error, message);
         }
         for settings in self.inputs.settings {
-            let was_listed =
-                self.inputs.previous.is_some_and(|before| before.has_tool(server, settings.name.as_str()));
-            if was_listed && !names.contains(settings.name.as_str()) {
+            let name = settings.name.as_str();
+            let was_listed = previous.is_some_and(|before| before.server_tool(server, name).is_some());
+            if was_listed && !listed.contains(name) {
                 let message = format!(
                     "Tool '{}' was configured but is no longer available from MCP server '{server}'",
                     settings.name
@@ -281,6 +303,7 @@ impl<'a> CatalogBuilder<'a> {
             name: format!("{}{SEPARATOR}{name}", server.prefix()),
             server: Some(server.clone()),
             original: offered.name.clone(),
+            distinct_name: (name != normalize_name(&offered.name)).then(|| name.as_str().into()),
             title: offered.title.clone(),
             description: offered.description.clone(),
             input_schema: offered.input_schema.clone(),
@@ -375,12 +398,17 @@ impl<'a> CatalogBuilder<'a> {
                 (merged, ToolState::Ready)
             }
             (ToolMode::Dynamic { default_tool_config }, None) => {
-                let new = self.inputs.previous.is_some_and(|before| !before.has_tool(server, &offered.name));
-                self.add_event(EventLevel::Info, if new {
-                    format!("New tool '{name}' discovered from MCP server '{server}', registering with default configuration")
-                } else {
-                    format!("Tool '{name}' from MCP '{server}' not explicitly configured, using default configuration")
-                });
+                let before = self.inputs.previous.and_then(|before| before.server_tool(server, name));
+                let before = before.filter(|before| before.original == offered.name);
+                // A tool that was there before, with the same limits, is no news.
+                if before.is_none_or(|before| before.limits != *default_tool_config) {
+                    let is_new = self.inputs.previous.is_some() && before.is_none();
+                    self.add_event(EventLevel::Info, if is_new {
+                        format!("New tool '{name}' discovered from MCP server '{server}', registering with default configuration")
+                    } else {
+                        format!("Tool '{name}' from MCP '{server}' not explicitly configured, using default configuration")
+                    });
+                }
                 (*default_tool_config, ToolState::Ready)
             }
         })
@@ -452,8 +480,9 @@ impl<'a> CatalogBuilder<'a> {
             before.filter(|before| before.server != tool.server || before.original != tool.original);
         let foreign = self.foreign_prefix(&skeletons_of_name, tool.server.as_ref()).cloned();
         let gets_name = match (owner, other_owner) {
-            // A quarantined tool takes no name from a callable one.
-            _ if tool.state != ToolState::Ready => false,
+            // A quarantined tool takes no name from a callable one. A removed tool keeps its name: a call of it must not
+            // reach a tool of a server.
+            _ if matches!(tool.state, ToolState::Quarantined { .. }) => false,
             _ if foreign.is_some() => {
                 // Offered now or not: a call of this name is meant for that server.
                 let server = foreign.as_ref().map_or("", ServerName::as_str);
@@ -501,6 +530,11 @@ impl<'a> CatalogBuilder<'a> {
     }
 
     fn reject_name(&mut self, bare: &str, tool: &CatalogTool, why: &str) -> bool {
+        let before = self.inputs.previous.and_then(|previous| previous.resolve(&tool.name));
+        let id = |tool: &CatalogTool| (tool.name.clone(), tool.server.clone(), tool.original.clone());
+        if before.is_some_and(|before| id(before) == id(tool)) {
+            return false;
+        }
         let message =
             format!("Tool '{bare}' of {} is listed as '{}': {why}", describe_source(tool), tool.name);
         self.add_event(EventLevel::Warning, message);
@@ -557,7 +591,7 @@ impl<'a> CatalogBuilder<'a> {
             names.entry(qualified_name(tool).into()).or_insert(index);
         }
         for (index, tool) in self.tools.iter().enumerate() {
-            let bare = normalize_name(&tool.original);
+            let bare = tool.bare_name();
             if tool.state != ToolState::Ready
                 && self.foreign_prefix(&skeletons(&bare), tool.server.as_ref()).is_none()
             {
@@ -574,7 +608,8 @@ impl<'a> CatalogBuilder<'a> {
             tool
         };
         let tools = self.tools.into_iter().map(keep_compiled).collect();
-        let catalog = Catalog { tools, names, ..Catalog::default() };
+        let reported = self.events.iter().map(CatalogEvent::digest).collect();
+        let catalog = Catalog { tools, names, reported, ..Catalog::default() };
         Ok(CatalogBuild { catalog, events: self.events, pins: self.pins, changes: self.changes })
     }
 }

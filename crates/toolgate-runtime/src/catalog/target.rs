@@ -104,6 +104,7 @@ impl CatalogTool {
             name: name.to_owned(),
             server: None,
             original: name.to_owned(),
+            distinct_name: None,
             title: None,
             description: String::new(),
             input_schema: RawJson::from_trusted(r#"{"type":"object"}"#.to_owned()),

@@ -153,6 +153,7 @@ impl Case {
             servers: &servers,
             pins: &self.pins,
             on_collision: self.on_collision,
+            today: "2026-06-30",
             previous: self.previous.as_ref(),
         })
     }
@@ -174,6 +175,7 @@ impl Case {
         let name = |tool: &Arc<CatalogTool>| match &tool.state {
             ToolState::Ready => tool.name.clone(),
             ToolState::Quarantined { cause: why, reason } => format!("{}: {why:?}, {reason}", tool.name),
+            ToolState::Removed { reason } => format!("{}: {reason}", tool.name),
         };
         self.build().unwrap().0.tools().map(name).collect::<Vec<_>>().join("\n")
     }
@@ -190,6 +192,7 @@ impl Case {
                         match &tool.state {
                             ToolState::Ready => String::new(),
                             ToolState::Quarantined { reason, .. } => format!(" quarantined: {reason}"),
+                            ToolState::Removed { reason } => format!(" removed: {reason}"),
                         }
                     )
                 };
@@ -287,10 +290,66 @@ fn logs_new_and_removed_tools() {
     insta::assert_snapshot!(case.shown(), @r"
     stays {max_instances: 10, timeout: 30s}
     new {max_instances: 10, timeout: 30s}
-    Info: Tool 'stays' from MCP 'customers' not explicitly configured, using default configuration
     Info: New tool 'new' discovered from MCP server 'customers', registering with default configuration
     Warning: Tool 'old' was configured but is no longer available from MCP server 'customers'
     ");
+}
+
+/// Each change is logged once, not again by every later build.
+#[test]
+fn later_builds_log_nothing_new() {
+    let mut case = Case {
+        settings: vec![settings("merged", limits(1, 1))],
+        ..Case::new(vec![
+            (dynamic("customers"), offer(&["merged", "default", "a b", "a/b"])),
+            (dynamic("empty"), offer(&[])),
+            (dynamic("other"), offer(&["default"])),
+        ])
+    };
+    let news = |case: &mut Case| {
+        let CatalogBuild { catalog, events, pins, .. } = case.built().unwrap();
+        case.pins.add(pins);
+        let before = case.previous.replace(catalog).unwrap_or_default();
+        let is_new = |event: &&CatalogEvent| !before.has_reported(event);
+        events.iter().filter(is_new).map(|event| event.message.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(news(&mut case).len(), 8);
+    assert_eq!(news(&mut case), [""; 0]);
+    case.servers[2].1 = offer(&["default", "new"]);
+    assert_eq!(
+        news(&mut case),
+        ["New tool 'new' discovered from MCP server 'other', registering with default configuration"]
+    );
+    assert_eq!(news(&mut case), [""; 0]);
+    case.servers[1].1 = offer(&["late"]);
+    assert_eq!(news(&mut case).len(), 1);
+    case.servers[1].1 = offer(&[]);
+    assert_eq!(news(&mut case), ["MCP server 'empty' at http://localhost/mcp returned no tools"]);
+    assert_eq!(news(&mut case), [""; 0]);
+}
+
+/// A tool past its last day is not listed. It keeps its name, so that its callers do not reach another tool.
+#[test]
+fn removed_tools_are_not_listed() {
+    let deprecated = |date: &str| {
+        let mut tool = ToolDefinition::clone(&own("old"));
+        tool.deprecated = Some(Deprecation {
+            since: "2.0.0".to_owned(),
+            replacement: "new".parse().unwrap(),
+            removal_date: date.to_owned(),
+            announced: None,
+        });
+        Case { own: vec![Arc::new(tool)], ..Case::new(vec![(dynamic("s"), offer(&["old"]))]) }
+    };
+    let (last_day, over) = (deprecated("2026-06-30"), deprecated("2026-06-29"));
+    assert_eq!(last_day.names(), "old\ns__old");
+    assert_eq!(over.names(), "old: it was removed after 2026-06-29\ns__old");
+    let (catalog, _) = over.build().unwrap();
+    assert!(!String::from_utf8_lossy(catalog.listing()).contains(r#""old""#));
+    assert!(catalog.resolve("old").unwrap().server.is_none());
+    assert_eq!(serde_json::to_value(catalog.resolve("old").unwrap().as_ref()).unwrap()["state"], "removed");
+    let (catalog, _) = last_day.build().unwrap();
+    assert!(catalog.has_expired("2026-07-01") && !catalog.has_expired("2026-06-30"));
 }
 
 /// In both modes, a configured tool that is missing gives a warning and is not registered.
@@ -370,11 +429,17 @@ fn resolves_name_collisions() {
 }
 
 #[test]
-fn normalizes_names_and_skips_duplicates() {
+fn names_that_normalize_alike_are_all_listed() {
     let case = Case::new(vec![(dynamic("s"), offer(&["my tool/β!", "my-tool---"]))]);
     let (catalog, events) = case.build().unwrap();
-    assert_eq!(catalog.tools().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["my-tool---"]);
-    assert_eq!(catalog.resolve("my-tool---").unwrap().original, "my tool/β!");
+    let names: Vec<_> = catalog.tools().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(names, ["my-tool----c7e9", "my-tool---"]);
+    assert_eq!(catalog.resolve("my-tool----c7e9").unwrap().original, "my tool/β!");
+    assert_eq!(catalog.resolve("s__my-tool---").unwrap().original, "my-tool---");
+    assert_eq!(
+        catalog.resolve("s__my-tool----c7e9").unwrap().permissions[0].to_string(),
+        "s:my-tool----c7e9"
+    );
     assert_eq!(events.iter().filter(|event| event.level == EventLevel::Warning).count(), 1);
 }
 

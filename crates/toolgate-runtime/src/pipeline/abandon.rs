@@ -43,7 +43,7 @@ impl<'a> CallGuard<'a> {
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         let Some(mut state) = self.state.take() else { return };
-        self.runtime.count_abandoned(state.tool.as_deref(), self.started.elapsed());
+        self.runtime.count_abandoned(&self.caller.id, state.tool.as_deref(), self.started.elapsed());
         let last = state.steps.last().map_or(Stage::Resolve, |step| step.stage);
         let error =
             CallError::new(ErrorCode::Cancelled, last, "the caller disconnected before the call ended");

@@ -8,7 +8,6 @@ use toolgate_policy::{Decision, TargetKind};
 use toolgate_types::Caller;
 
 use super::{Operation, OperationTarget, policy_request};
-use crate::catalog::ToolState;
 use crate::runtime::Runtime;
 
 /// A decision with everything that led to it.
@@ -87,10 +86,7 @@ impl Runtime {
             question,
             failed,
             policy: access.policy.version().to_owned(),
-            held_back: match &tool.state {
-                ToolState::Ready => None,
-                ToolState::Quarantined { reason, .. } => Some(reason.clone()),
-            },
+            held_back: tool.state.reason().map(str::to_owned),
         })
     }
 }

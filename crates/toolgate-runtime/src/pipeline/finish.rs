@@ -11,6 +11,7 @@ use super::{CallOutcome, CallState, Operation};
 use crate::runtime::Runtime;
 use crate::stage::content::ToolReply;
 use crate::stage::hints::StatsSnapshot;
+use crate::stage::own_result;
 
 impl Runtime {
     /// Builds the result of a call.
@@ -41,12 +42,21 @@ impl Runtime {
         }
         // The wait for approval does not count as duration of the tool.
         let tool_time = took.saturating_sub(state.approval_wait);
-        self.count_call(state.tool.as_deref(), error.as_ref(), tool_time, state.cached.is_some());
+        self.count_call(
+            &caller.id,
+            state.tool.as_deref(),
+            error.as_ref(),
+            (tool_time, state.cached.is_some()),
+        );
         let good = error.is_none();
         let untrusted = reply.as_ref().is_some_and(|reply| reply.untrusted);
         let stats = self.update_stats(state, caller, operation, (good, untrusted), tool_time);
         let preferences = operation.origin.metadata.as_ref().and_then(|metadata| metadata.get("preferences"));
+        let is_trusted = state.tool.as_deref().is_some_and(|tool| tool.trusted);
+        let raw_reply = state.reply.as_ref().or(reply.as_ref().map(|reply| &reply.raw));
         let facts = OutcomeFacts {
+            // Claims of an untrusted server about its own result are not passed on as ours.
+            own_result: raw_reply.filter(|_| is_trusted).and_then(own_result::of_reply),
             tool: state.tool.clone(),
             kind: operation.kind(),
             schema_fit: state.schema_fit.clone(),

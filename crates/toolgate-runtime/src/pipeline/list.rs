@@ -40,6 +40,8 @@ impl Runtime {
             operation: OperationKind::List,
             tool: request.name,
             session: session.map(SessionId::as_str),
+            user: None,
+            agent_version: None,
             correlation: request.trace.correlation_id(),
             correlation_from_client: request.trace.is_from_client(),
             trace: request.trace.trace_id(),
@@ -51,6 +53,7 @@ impl Runtime {
             refused_by: None,
             identity: caller.into(),
             tainted: self.access.taint.contains(&caller.id, session, started),
+            deprecated: false,
             arguments: &request.arguments,
             secret: None,
         };

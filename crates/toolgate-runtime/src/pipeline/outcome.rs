@@ -22,6 +22,7 @@ use crate::stage::content::related_resources;
 use crate::stage::hints::{
     self, CallFacts, FollowUps, NextTools, ResultSource, SchemaFit, StatsSnapshot, SuggestedAction,
 };
+use crate::stage::own_result::{self, OwnHints};
 
 /// Result of a call, without hints and metadata. [`Runtime::envelope`] adds them.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(super) struct OutcomeFacts {
     /// Age and time to live of a cached result.
     pub(super) cached: Option<(Duration, Duration)>,
     pub(super) truncated: Option<TruncatedResult>,
+    /// Hints and metadata that the tool itself added to its result.
+    pub(super) own_result: Option<RawJson>,
     /// Statistics of the tool from before the call.
     pub(super) stats: StatsSnapshot,
     /// The user's preferences.
@@ -82,10 +85,13 @@ impl CallOutcome {
 
     /// Time and origin of the result.
     pub fn metadata(&self) -> ResultMetadata {
-        let OutcomeFacts { tool, trace, ended, took, cached, .. } = &self.facts;
+        let OutcomeFacts { tool, trace, ended, took, cached, own_result, .. } = &self.facts;
         let contract = tool.as_deref().map_or(&UNKNOWN_TOOL.0, |tool| &tool.contract);
         ResultMetadata {
-            tool_version: contract.version.clone(),
+            tool_version: own_result
+                .as_ref()
+                .and_then(own_result::tool_version)
+                .unwrap_or_else(|| contract.version.clone()),
             timestamp: date::format_timestamp(*ended),
             execution_time: (took.as_secs_f64() * 1e6).round() / 1e3,
             service_version: env!("CARGO_PKG_VERSION"),
@@ -100,6 +106,7 @@ impl CallOutcome {
         let tool = self.facts.tool.as_deref();
         self.result.error.is_some()
             || self.facts.truncated.is_some()
+            || self.facts.own_result.is_some()
             || tool.is_some_and(|tool| tool.deprecated.is_some() || !tool.follow_ups.is_empty())
     }
 }
@@ -192,6 +199,7 @@ impl Runtime {
             follow_ups,
             preferences: facts.preferences.as_ref(),
             truncated: facts.truncated.as_ref(),
+            own_hints: facts.own_result.as_ref().map(OwnHints::parse).unwrap_or_default(),
             related: Vec::new(),
             error: called.result.error.as_ref(),
         })

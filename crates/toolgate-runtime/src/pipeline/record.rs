@@ -161,6 +161,8 @@ impl CallState {
             correlation_from_client: operation.trace.is_from_client(),
             trace: operation.trace.trace_id(),
             session: operation.origin.session_id(),
+            user: operation.origin.user.as_deref(),
+            agent_version: operation.origin.agent_version.as_deref(),
             server: tool.and_then(|tool| tool.server.as_ref()).map(toolgate_types::ServerName::as_str),
             definition: tool.and_then(|tool| tool.hash.as_deref()),
             decision: self.decision,
@@ -169,6 +171,7 @@ impl CallState {
             refused_by: self.refused_by.as_deref(),
             identity: caller.into(),
             tainted: self.tainted,
+            deprecated: tool.is_some_and(|tool| tool.deprecated.is_some()),
             arguments: operation.arguments.raw(),
             secret: tool.map(|tool| &tool.compiled().secret.0),
         }

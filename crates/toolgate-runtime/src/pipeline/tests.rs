@@ -360,6 +360,7 @@ async fn deprecated_tools_warn_and_are_refused_after_removal() {
             since: "1.0.0".to_owned(),
             replacement: "new-one".parse().unwrap(),
             removal_date: removal_date.to_owned(),
+            announced: None,
         }),
         ..ToolDefinition::clone(&crate::catalog::tests::own(name))
     };

@@ -12,24 +12,43 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::join3;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use toolgate_upstream::offer::OfferKinds;
 use toolgate_upstream::{ServerState, with_jitter};
 
 use super::{ManagedServer, Runtime};
+use crate::date;
 
 /// A pause this long ends a burst of notifications.
 const QUIET_PERIOD: Duration = Duration::from_secs(2);
 /// Bounds of the interval between two refreshes of one server.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval between two checks of removal dates. Calls check the date themselves.
+const REMOVAL_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
 impl Runtime {
     /// Watches servers and pins until dropped. Without it, the catalog stays as it was discovered.
     pub async fn watch_servers(&self) -> Infallible {
         let pins = self.pins.watch(async || self.rebuild_while_running().await);
-        let (never, (), ()) = join3(self.watch_all(), pins, self.load_late_apis()).await;
-        never
+        let watch = async {
+            let (never, (), ()) = join3(self.watch_all(), pins, self.load_late_apis()).await;
+            never
+        };
+        tokio::select! {
+            never = watch => never,
+            never = self.watch_removal_dates() => never,
+        }
+    }
+
+    /// Removes deprecated tools from the listings after their last day of service.
+    async fn watch_removal_dates(&self) -> Infallible {
+        loop {
+            sleep(REMOVAL_CHECK_INTERVAL).await;
+            if self.catalog().has_expired(&date::today()) {
+                self.rebuild_while_running().await;
+            }
+        }
     }
 
     /// Waits, up to a timeout, until the catalog contains all changes that connected servers have reported. Skips the

@@ -15,6 +15,7 @@ use toolgate_types::{ServerName, ToolLimits};
 
 use super::Runtime;
 use crate::catalog::{Catalog, CatalogTool};
+use crate::metering::server_label;
 use crate::stage::rate_limit::RateLimit;
 use crate::stage::slots::ToolSlots;
 use crate::tool_stats::{NextToolStats, SharedToolState, ToolStats};
@@ -60,7 +61,7 @@ impl ToolStates {
                 slots: ToolSlots::new(instances, &self.slots),
                 rate_limit: tool.rate_limit.map(RateLimit::new),
                 stats: totals.map_or_else(ToolStats::default, |totals| ToolStats::from_record(*totals)),
-                metrics: metrics.tool(&name),
+                metrics: metrics.tool(&name, server_label(Some(tool))),
             })
         };
         Arc::clone(self.states.lock().entry(key).or_insert_with(create))

@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
+use toolgate_types::call::ToolCode;
 use toolgate_types::{CallError, ErrorCode, ExecutionState, Stage};
 use toolgate_upstream::builtin::BuiltinError;
 use toolgate_upstream::invoke::InvokeError;
@@ -293,11 +294,13 @@ fn script_call_error(mut failure: ScriptError) -> CallError {
     let (code, outcome) = match failure {
         ScriptError::Unusable { .. } => (ErrorCode::ToolUnusable, ExecutionState::NotStarted),
         ScriptError::Failed { .. } => (ErrorCode::ToolExecutionError, ExecutionState::Finished),
+        ScriptError::WrongArgument(_) => (ErrorCode::InvalidArguments, ExecutionState::NotStarted),
         ScriptError::Died(_) => (ErrorCode::ToolExecutionError, ExecutionState::Unknown),
         ScriptError::TooLarge { .. } => (ErrorCode::OutputTooLarge, ExecutionState::Unknown),
     };
     let mut error = CallError::new(code, Stage::Invoke, failure.to_string()).with_outcome(outcome);
     error.hint = failure.hint().map(str::to_owned);
+    error.tool_code = failure.take_code().map(|code| Box::new(ToolCode(code)));
     match failure.take_cause() {
         Some(cause) => error.with_source(cause),
         None => error,

@@ -18,6 +18,7 @@ use toolgate_types::tool::{Deprecation, FollowUp, RiskLevel, ToolContract};
 use toolgate_types::{CallError, ErrorCode, ExecutionState, Stage, ToolName};
 
 use crate::results::{READ_RESULT, TruncatedResult};
+use crate::stage::own_result::OwnHints;
 
 mod brief;
 
@@ -33,6 +34,7 @@ const MAX_PREFERENCES: usize = 50;
 const REPLACEMENT: &str = "the replacement for this tool";
 const READ_REST: &str = "read the rest of the result";
 const DECLARED_STEP: &str = "declared as a next step of this tool";
+const OWN_STEP: &str = "suggested by the tool";
 
 /// Origin of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +100,8 @@ pub(crate) struct CallFacts<'v, 'a> {
     /// Set if the result was truncated.
     pub(crate) truncated: Option<&'a TruncatedResult>,
     pub(crate) error: Option<&'a CallError>,
+    /// Hints of the tool itself.
+    pub(crate) own_hints: OwnHints,
 }
 
 /// Lower bound of the success rate.
@@ -117,7 +121,7 @@ pub(crate) fn attach(facts: &CallFacts<'_, '_>) -> AgentHints {
         relevance: Ratio::ONE,
         metadata: None,
     }));
-    AgentHints {
+    let mut hints = AgentHints {
         confidence: confidence(facts),
         source_quality: source_quality(facts),
         validity_period: validity_period(facts),
@@ -134,7 +138,9 @@ pub(crate) fn attach(facts: &CallFacts<'_, '_>) -> AgentHints {
         alternatives: Vec::new(),
         constraints: Vec::new(),
         metadata: None,
-    }
+    };
+    facts.own_hints.merge_into(&mut hints, facts);
+    hints
 }
 
 fn trust(source: ResultSource) -> f64 {

@@ -132,7 +132,7 @@ mod tests {
     const URI: &str = "toolgate://results/0123456789abcdef0123456789abcdef";
 
     fn action<'a>(action: &'a str, reason: &'a str) -> SuggestedAction<'a> {
-        SuggestedAction { action: action.into(), reason, members: None }
+        SuggestedAction { action: action.into(), reason: reason.into(), members: None }
     }
 
     fn check(hints: &ActionableHints<'_>) -> String {

@@ -26,8 +26,8 @@ const MAX_CONTEXT_BYTES: usize = 256;
 
 /// Members of the bodies of `/v1/tools/{name}/call`, `/v1/tools/execute` and `/v1/policy/why`.
 const CALL_MEMBERS: [&str; 2] = ["arguments", "context"];
-/// `tool` is an alias of `name`; `input` and `args` are aliases of `arguments`.
-const EXECUTE_MEMBERS: [&str; 6] = ["name", "tool", "arguments", "input", "args", "context"];
+/// `tool` and `tool_name` are aliases of `name`; `input` and `args` are aliases of `arguments`.
+const EXECUTE_MEMBERS: [&str; 7] = ["name", "tool", "tool_name", "arguments", "input", "args", "context"];
 const EXPLAIN_MEMBERS: [&str; 5] = ["caller", "tool", "name", "arguments", "context"];
 
 pub(crate) fn call_schema() -> Json {
@@ -35,7 +35,8 @@ pub(crate) fn call_schema() -> Json {
 }
 
 pub(crate) fn execute_schema() -> Json {
-    let summary = "`tool` is an alias of `name`; `input` and `args` are aliases of `arguments`.";
+    let summary =
+        "`tool` and `tool_name` are aliases of `name`; `input` and `args` are aliases of `arguments`.";
     schema(summary, &EXECUTE_MEMBERS)
 }
 
@@ -47,7 +48,7 @@ pub(crate) fn explain_schema() -> Json {
 fn schema(summary: &str, members: &[&str]) -> Json {
     let property = |name: &&str| {
         let schema = match *name {
-            "name" | "tool" | "caller" => json!({ "type": "string" }),
+            "name" | "tool" | "tool_name" | "caller" => json!({ "type": "string" }),
             "context" => schema_of::<RequestContext>(),
             _ => json!({ "type": "object" }),
         };
@@ -143,6 +144,7 @@ impl Gateway {
         call_body: CallBody,
     ) -> Result<Response, HttpError> {
         let _call = self.begin_call()?;
+        call_body.context.check_agent(&auth.caller)?;
         let request = call_request(auth, name, call_body);
         let trace = request.trace.clone();
         let called = self.runtime.execute(&auth.caller, request).await;
@@ -204,8 +206,8 @@ impl CallBody {
                 .map_err(|_| HttpError::invalid(format!("`{name}` is not a string")))
         };
         match name {
-            "name" | "tool" if self.tool.is_some() => return Err(twice()),
-            "name" | "tool" => self.tool = Some(text()?),
+            "name" | "tool" | "tool_name" if self.tool.is_some() => return Err(twice()),
+            "name" | "tool" | "tool_name" => self.tool = Some(text()?),
             "caller" => self.caller = Some(text()?),
             "context" => self.context = RequestContext::read(value)?,
             _ if self.arguments.is_some() => return Err(twice()),
@@ -237,5 +239,18 @@ impl RequestContext {
             )));
         }
         Ok(context)
+    }
+
+    /// Refuses a call on behalf of another agent: tools and the execution log would name the caller instead.
+    fn check_agent(&self, caller: &Caller) -> Result<(), HttpError> {
+        match &self.agent_id {
+            Some(agent) if agent != caller.id.as_str() => {
+                let message =
+                    format!("`agentId` in `context` is `{agent}`, but the caller is `{}`", caller.id);
+                Err(HttpError::invalid(message)
+                    .hint("leave out `agentId`, or use the key of that caller; `userId` names an end user"))
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -28,7 +28,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time a worker has to exit by itself.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 /// The timeout for loading a tool, independent of the call that waits for it.
-const LOAD_TIMEOUT: Duration = Duration::from_secs(120);
+pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) struct WorkerPool {
     script: ScriptSpec,
@@ -222,15 +222,16 @@ impl WorkerStart {
             shim: shim.as_deref(),
             shutdowns: &shutdowns,
         };
-        let outcome = timeout(LOAD_TIMEOUT, Worker::start(&call)).await.unwrap_or_else(|_| {
-            let message = format!("`{}` did not load within {LOAD_TIMEOUT:?}", call.file());
-            Err(ScriptError::unusable(
-                message,
-                "do less when the file is loaded, and more in the function".to_owned(),
-            ))
-        });
+        let outcome =
+            timeout(LOAD_TIMEOUT, Worker::start(&call)).await.unwrap_or_else(|_| Err(load_timeout(&call)));
         pool.finish_start(outcome);
     }
+}
+
+/// The error of a file that takes too long to load.
+pub(super) fn load_timeout(call: &ScriptCall<'_>) -> ScriptError {
+    let message = format!("`{}` did not load within {LOAD_TIMEOUT:?}", call.file());
+    ScriptError::unusable(message, "do less when the file is loaded, and more in the function".to_owned())
 }
 
 async fn sweep(pool: Weak<WorkerPool>) {

@@ -2,7 +2,8 @@
 #
 # Requests arrive on stdin: four bytes of length, then JSON (the second one is the source of the tool). Frames go to
 # the original stdout: four bytes of length, one byte of kind, then the body. Invariant: only frames are written there.
-# Everything that the tool prints, itself or through a program that it starts, goes to stderr.
+# Everything that the tool prints, itself or through a program that it starts, goes to stderr. The first argument is the
+# source of `signature.py`, which most tools do not need.
 import sys
 
 if sys.path and sys.path[0] in ("", "."):
@@ -38,8 +39,24 @@ def send(kind, body):
 
 
 def encode(value):
-    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    other = lambda value: signature().encode_other(value)
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=other)
     return text.encode("utf-8")
+
+
+signature_source = sys.argv[1]
+signature_module = None
+
+
+def signature():
+    """The module `signature`, loaded by its first use."""
+    global signature_module
+    if signature_module is None:
+        module = type(sys)("toolgate_signature")
+        sys.modules[module.__name__] = module
+        exec(compile(signature_source, "toolgate_signature", "exec"), module.__dict__)
+        signature_module = module
+    return signature_module
 
 
 def failure(error, skip):
@@ -57,6 +74,9 @@ def failure(error, skip):
         lines = ""
     fields = {"type": type(error).__name__, "message": message, "traceback": lines[-8000:]}
     fields["missing"] = error.name if isinstance(error, ModuleNotFoundError) else None
+    for name in ("code", "hint"):
+        text = getattr(error, name, None)
+        fields[name] = text if isinstance(text, str) else None
     return json.dumps(fields).encode("utf-8")
 
 
@@ -65,13 +85,15 @@ class NoFunction(Exception):
 
 
 def load(setup, code):
-    """Returns the function of the tool, and its calling convention."""
+    """Returns the function of the tool, and its calling convention. To describe a file, returns its module."""
     module = type(sys)("toolgate_tool")
     module.__file__ = setup["path"]
     sys.modules[module.__name__] = module
     sys.path.insert(0, os.path.dirname(setup["path"]))
     sys.argv = [setup["path"]]
     exec(compile(code, setup["path"], "exec"), module.__dict__)
+    if setup["describe"]:
+        return module
     function = getattr(module, setup["entrypoint"], None)
     if not callable(function):
         names = [name for name, value in vars(module).items() if inspect.isfunction(value)]
@@ -89,6 +111,44 @@ def load(setup, code):
         return function, by_name, "context"
     second = not by_name and len(places) > 1 and places[1].default is places[1].empty
     return function, by_name, places[1].name if second else None
+
+
+# Types of arguments that need no conversion, as they are and in quotes.
+TRIVIAL = (str, int, float, bool, dict, list, "str", "int", "float", "bool", "dict", "list")
+
+
+def is_trivial(function, context):
+    try:
+        annotations = inspect.unwrap(function).__annotations__
+        return all(kind in TRIVIAL for name, kind in annotations.items() if name not in ("return", context))
+    except Exception:
+        return False
+
+
+class Arguments:
+    """Prepares the arguments of a function that takes them by name."""
+
+    def __init__(self, function, context):
+        self.function, self.context = function, context
+        self.parameters = inspect.signature(function)
+        self.types = {} if is_trivial(function, context) else signature().converters(function)
+        self.types.pop(context, None)
+
+    def prepare(self, arguments, named):
+        try:
+            self.parameters.bind(**arguments, **named)
+        except TypeError as error:
+            signature().check_arguments(self.parameters, arguments, self.context)
+            raise signature().WrongArgument(str(error))
+        for name, kind in self.types.items():
+            if name in arguments:
+                arguments[name] = signature().convert(kind, arguments[name], name)
+        return arguments
+
+    def refusal(self, error):
+        fields = {"message": str(error), "function": getattr(self.function, "__name__", "")}
+        fields["line"] = signature().line_of(self.function)
+        return json.dumps(fields).encode("utf-8")
 
 
 loop = None
@@ -109,7 +169,11 @@ def main():
     setup = json.loads(receive())
     code = receive()
     try:
-        function, by_name, context = load(setup, code)
+        loaded = load(setup, code)
+        if setup["describe"]:
+            return send(b"d", encode(signature().describe_module(loaded)))
+        function, by_name, context = loaded
+        arguments = Arguments(function, context) if by_name else None
     except BaseException as error:
         send(b"x", failure(error, 9 if isinstance(error, (SyntaxError, NoFunction)) else 2))
         return
@@ -122,6 +186,13 @@ def main():
         try:
             named = {context: request["context"]} if context else {}
             if by_name:
+                try:
+                    request["arguments"] = arguments.prepare(request["arguments"], named)
+                except Exception as error:
+                    if signature_module is None or not isinstance(error, signature_module.WrongArgument):
+                        raise
+                    send(b"a", arguments.refusal(error))
+                    continue
                 value = function(**request["arguments"], **named)
             elif context == "context" or not named:
                 value = function(request["arguments"], **named)

@@ -20,6 +20,8 @@ use crate::process::{Child, ChildExit};
 
 /// The Python source that every worker runs.
 const WORKER_SOURCE: &str = include_str!("worker.py");
+/// The Python source that workers load if the signature of a tool needs it.
+const SIGNATURE_SOURCE: &str = include_str!("signature.py");
 /// Bytes for an error message, in addition to the result limit.
 const ERROR_FRAME_BYTES: usize = 64 * 1024;
 /// The time to wait for the exit status after stdout was closed.
@@ -54,16 +56,39 @@ struct PythonException {
     traceback: String,
     /// The name of a module that was not found.
     missing: Option<String>,
+    /// The attributes `code` and `hint` of the exception, if they are strings.
+    #[serde(default)]
+    code: Option<String>,
+    #[serde(default)]
+    hint: Option<String>,
 }
 
-impl Worker {
-    /// Starts a worker, and loads the tool.
-    pub(super) async fn start(call: &ScriptCall<'_>) -> Result<Self, ScriptError> {
+/// An argument that does not fit its parameter, as sent by `worker.py`.
+#[derive(Deserialize)]
+struct WrongArgument {
+    message: String,
+    function: String,
+    line: Option<u32>,
+}
+
+/// A process that has loaded a file, and its first frame.
+struct LoadedProcess<'a> {
+    guard: ChildGuard<'a>,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    stamp: FileStamp,
+    frame: Frame,
+}
+
+impl<'a> LoadedProcess<'a> {
+    /// Starts the interpreter, and loads the file of a script, to call its function or to describe all of its functions.
+    async fn start(call: &ScriptCall<'a>, describe: bool) -> Result<Self, ScriptError> {
         let opened = ScriptFile::new(call, true)?;
         let (stamp, folder) = (opened.stamp, opened.folder.clone());
         let python = interpreter(call, &folder);
         let mut spec = call.child(python.clone(), &folder);
-        spec.args = ["-u", "-c", WORKER_SOURCE].into_iter().map(ConfigString::plain).collect();
+        spec.args =
+            ["-u", "-c", WORKER_SOURCE, SIGNATURE_SOURCE].into_iter().map(ConfigString::plain).collect();
         let child = Child::spawn(&spec).map_err(|error| call.cannot_start(&error))?;
         let mut guard = ChildGuard::new(child, call.shutdowns);
         let child = guard.child();
@@ -76,24 +101,41 @@ impl Worker {
             "entrypoint": call.script.entrypoint,
             "properties": properties(call),
             "max_output": call.limits.size,
+            "describe": describe,
         });
         let setup = serde_json::to_vec(&setup).unwrap_or_default();
         let source = opened.source()?;
         // A write error means that the process has ended. The read reports it.
         let _ = stdin.write_all(&[encode_frame(&setup), encode_frame(&source)].concat()).await;
-        match read_frame(&mut stdout, ERROR_FRAME_BYTES).await {
-            Ok(Frame { kind: b'y', body }) => {
-                let wants_context = body.as_ref() == b"1";
-                Ok(Self { child: guard.release(), stdin, stdout, stamp, wants_context })
-            }
+        let max_bytes = if describe { call.limits.size } else { ERROR_FRAME_BYTES };
+        match read_frame(&mut stdout, max_bytes).await {
             Ok(Frame { kind: b'x', body }) => Err(load_error(call, &python, &body)),
-            Ok(_) | Err(_) => {
+            Ok(frame @ Frame { kind: b'y' | b'd', .. }) => Ok(Self { guard, stdin, stdout, stamp, frame }),
+            Err(FrameError::TooLarge) => Err(ScriptError::TooLarge { limit: max_bytes }),
+            Ok(_) | Err(FrameError::Ended) => {
                 let exit = wait_for_exit(guard.child()).await;
                 let output = call.quoted(&guard.child().stderr_tail(STDERR_LINES).join("\n"));
                 let message = format!("`{}` {exit} before it had loaded `{}`: {output}", python, call.file());
                 Err(ScriptError::unusable(message, None))
             }
         }
+    }
+}
+
+/// Describes the public functions of a Python file, as JSON that `signature.py` writes. Runs the file, like a call does.
+pub(super) async fn describe(call: &ScriptCall<'_>) -> Result<RawJson, ScriptError> {
+    let LoadedProcess { frame, .. } = LoadedProcess::start(call, true).await?;
+    RawJson::new(frame.body, call.limits).map_err(|error| {
+        ScriptError::failed(format!("the description of `{}` is invalid: {error}", call.file()))
+    })
+}
+
+impl Worker {
+    /// Starts a worker, and loads the tool.
+    pub(super) async fn start(call: &ScriptCall<'_>) -> Result<Self, ScriptError> {
+        let LoadedProcess { guard, stdin, stdout, stamp, frame } = LoadedProcess::start(call, false).await?;
+        let wants_context = frame.body.as_ref() == b"1";
+        Ok(Self { child: guard.release(), stdin, stdout, stamp, wants_context })
     }
 
     pub(super) fn is_alive(&self) -> bool {
@@ -133,6 +175,7 @@ impl Worker {
             }
             Ok(Frame { kind: b'l', .. }) => (Err(ScriptError::TooLarge { limit: call.limits.size }), true),
             Err(FrameError::TooLarge) => (Err(ScriptError::TooLarge { limit: call.limits.size }), false),
+            Ok(Frame { kind: b'a', body }) => (Err(argument_error(call, &body)), true),
             Ok(Frame { kind: kind @ (b'e' | b'n'), body }) => exception_error(call, kind, &body),
             Ok(_) | Err(FrameError::Ended) => {
                 let exit = wait_for_exit(&self.child).await;
@@ -153,7 +196,9 @@ impl Worker {
 
 /// Converts an exception of the tool, or of encoding its result.
 fn exception_error(call: &ScriptCall<'_>, kind: u8, body: &[u8]) -> (Result<RawJson, ScriptError>, bool) {
-    let Some(PythonException { r#type, message, traceback, .. }) = serde_json::from_slice(body).ok() else {
+    let Some(PythonException { r#type, message, traceback, code, hint, .. }) =
+        serde_json::from_slice(body).ok()
+    else {
         return (Err(ScriptError::failed("the tool failed without a message".to_owned())), false);
     };
     let description = if message.is_empty() { r#type.clone() } else { format!("{}: {message}", r#type) };
@@ -167,12 +212,34 @@ fn exception_error(call: &ScriptCall<'_>, kind: u8, body: &[u8]) -> (Result<RawJ
         }
         _ => description,
     };
-    (Err(ScriptError::Failed { message, cause: Some(InternalCause(call.masked(&traceback))) }), reusable)
+    let failed = ScriptError::Failed {
+        message,
+        tool_code: code.filter(|code| is_code(code)),
+        hint: hint.map(|hint| call.quoted(&hint)),
+        cause: Some(InternalCause(call.masked(&traceback))),
+    };
+    (Err(failed), reusable)
+}
+
+/// Returns true if a string can be the code of an error: a short name for programs.
+fn is_code(code: &str) -> bool {
+    (1..=64).contains(&code.len())
+        && code.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
+}
+
+/// Converts an argument that does not fit. The function was not called.
+fn argument_error(call: &ScriptCall<'_>, body: &[u8]) -> ScriptError {
+    let Ok(WrongArgument { message, function, line }) = serde_json::from_slice(body) else {
+        return ScriptError::failed("the tool was called with wrong arguments".to_owned());
+    };
+    let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+    let place = format!("`{}` in {}{line}", call.quoted(&function), call.file());
+    ScriptError::WrongArgument(format!("{place}: {}", call.quoted(&message)))
 }
 
 /// Converts an exception during loading, with a hint.
 fn load_error(call: &ScriptCall<'_>, python: &ConfigString, body: &[u8]) -> ScriptError {
-    let Ok(PythonException { r#type, message, traceback, missing }) = serde_json::from_slice(body) else {
+    let Ok(PythonException { r#type, message, traceback, missing, .. }) = serde_json::from_slice(body) else {
         return ScriptError::unusable(format!("`{}` cannot be loaded", call.file()), None);
     };
     let (file, entrypoint) = (call.file(), &call.script.entrypoint);

@@ -121,17 +121,26 @@ pub(crate) struct AddServerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AddToolArgs {
-    /// Name of the tool; optional if the entry of `--from` has one
-    #[arg(required_unless_present = "from")]
+    /// Python file (`.py`) whose functions are added, or the name of one tool
+    #[arg(value_name = "FILE|NAME", required_unless_present = "from")]
     pub(crate) name: Option<String>,
+    /// Functions of the file to add [default: all public functions]
+    #[arg(value_name = "FUNCTION", conflicts_with_all = ["from", "script", "description", "input_schema"])]
+    pub(crate) functions: Vec<String>,
+    /// Show the entries of a Python file and change nothing
+    #[arg(long, conflicts_with_all = ["from", "script", "description", "input_schema"])]
+    pub(crate) preview: bool,
+    /// Update tools of a Python file that exist already
+    #[arg(long, conflicts_with_all = ["from", "script", "description", "input_schema"])]
+    pub(crate) replace: bool,
     /// Read the entry from a file with a JSON object, or from stdin with `-`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["script", "description", "input_schema"])]
     pub(crate) from: Option<PathBuf>,
     /// Script, in the folder of tools.json [default: the tool name with `.py`]
     #[arg(long, value_name = "FILE")]
     pub(crate) script: Option<String>,
-    /// Purpose of the tool, when to use it, and what it returns
-    #[arg(long, value_name = "TEXT", required_unless_present = "from")]
+    /// Purpose of the tool, when to use it, and what it returns; required with NAME
+    #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
     /// JSON Schema of the arguments: a file, or the schema itself [default: any object]
     #[arg(long, value_name = "FILE|JSON")]

@@ -39,18 +39,24 @@ Examples:
   toolgate tools call files__read_file --args '{\"path\": \"README.md\"}'
   toolgate tools call pay amount=5 --as ci --trace    as another caller, with its pipeline stages")]
     Call(CallArgs),
-    /// Add your own tool to tools.json
+    /// Add your own tools to tools.json
     #[command(after_help = "\
 Examples:
+  toolgate tools add tools/cards.py               all public functions of a Python file
+  toolgate tools add tools/cards.py draw --preview    one function: show the entry, change nothing
+  toolgate tools add tools/cards.py --replace     again, after the file has changed
   toolgate tools add sum --script sum.py --description 'Adds two numbers.' \\
     --input-schema sum.schema.json
   toolgate tools add today --description 'Returns the date.' --set category=query --set timeout=2s
   toolgate tools add --from entry.json     the entry as written in tools.json; `-` is stdin
 
-The script is a file in the folder of tools.json. Comments, order and formatting of tools.json are
-kept. An existing tool is not changed.
+The entry of a Python function comes from its signature, annotations, defaults and docstring. To read
+them, the file is run, with the environment and the limits of a call.
 
-Exit codes: 0 added, 1 rejected or not written, 2 wrong usage, 78 invalid configuration.")]
+The script is a file in the folder of tools.json. Comments, order and formatting of tools.json are
+kept. An existing tool is not changed without `--replace`.
+
+Exit codes: 0 added, 1 rejected, not written or a function left out, 2 wrong usage, 78 invalid configuration.")]
     Add(AddToolArgs),
     /// Create a working tool from a template
     #[command(after_help = "\

@@ -88,10 +88,7 @@ fn definition_diff(waiting: &PendingApproval) -> String {
     };
     let (was, is) =
         (waiting.old_definition.as_ref().map(lines).unwrap_or_default(), lines(&waiting.new_definition));
-    let reason = match &waiting.tool.state {
-        toolgate_runtime::ToolState::Quarantined { reason, .. } => reason.as_str(),
-        toolgate_runtime::ToolState::Ready => "",
-    };
+    let reason = waiting.tool.state.reason().unwrap_or_default();
     let mut text = format!("{BOLD}{}{BOLD:#}: {}\n", printable(&waiting.tool.name), printable(reason));
     for change in TextDiff::from_lines(&was, &is).iter_all_changes() {
         let sign = match change.tag() {

@@ -12,6 +12,7 @@ use toolgate_store::registry::{CommittedChange, RegistryChange, RegistryProblem}
 
 use crate::cli::{AddServerArgs, AddToolArgs, ChangeArgs, ProjectArgs, RemoveArgs, UpdateArgs};
 use crate::command::agent::keys;
+use crate::command::functions;
 use crate::output::{BOLD, Output, display_path, error_or_hint, error_with_hint};
 use crate::owner_key;
 use crate::{DONE, FAILED, INVALID_CONFIG};
@@ -20,6 +21,10 @@ use crate::{DONE, FAILED, INVALID_CONFIG};
 const MAX_ENTRY_BYTES: u64 = 4 << 20;
 
 pub(crate) fn add_tool(args: &AddToolArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    if args.adds_functions() {
+        return functions::add(args, project, output);
+    }
+    args.check_usage();
     let mut entry = args.from.as_deref().map_or_else(|| Ok(Map::new()), read_entry)?;
     let own = entry.get("name").and_then(Json::as_str).map(str::to_owned);
     let Some(name) = args.name.clone().or(own) else {
@@ -99,6 +104,23 @@ pub(crate) fn remove(
     submit(kind, args.name.clone(), EntryAction::Remove, &args.change, project, output)
 }
 
+/// Loads the project for a change, or prints its problems.
+pub(super) fn load_for_change(project: &ProjectArgs, output: &Output) -> anyhow::Result<Option<Project>> {
+    match project.load(owner_key::environment()) {
+        Ok(loaded) => Ok(Some(loaded)),
+        Err(InvalidProject { report }) => {
+            if output.json {
+                output.document(
+                    &json!({ "ok": false, "code": "configuration_refused", "problems": report.entries() }),
+                )?;
+            }
+            output.message(&report.render());
+            output.next_step("run `toolgate check` to see the problems; nothing was changed");
+            Ok(None)
+        }
+    }
+}
+
 /// Applies a change: through the running gateway of the project, otherwise directly on the files.
 pub(crate) fn submit(
     kind: EntryKind,
@@ -108,18 +130,8 @@ pub(crate) fn submit(
     project: &ProjectArgs,
     output: &Output,
 ) -> anyhow::Result<u8> {
-    let Project { config, files, .. } = match project.load(owner_key::environment()) {
-        Ok(loaded) => loaded,
-        Err(InvalidProject { report }) => {
-            if output.json {
-                output.document(
-                    &json!({ "ok": false, "code": "configuration_refused", "problems": report.entries() }),
-                )?;
-            }
-            output.message(&report.render());
-            output.next_step("run `toolgate check` to see the problems; nothing was changed");
-            return Ok(INVALID_CONFIG);
-        }
+    let Some(Project { config, files, .. }) = load_for_change(project, output)? else {
+        return Ok(INVALID_CONFIG);
     };
     let verb = match act {
         EntryAction::Add(_) => "added",
@@ -147,16 +159,23 @@ pub(crate) fn submit(
             Ok(DONE)
         }
         Ok((route, Err(rejected))) => print_rejection(&rejected, route, output),
-        Err(SubmitError::Document(error)) => Err(anyhow!(error).context(format!("{file} cannot be changed"))),
-        Err(SubmitError::Socket(error)) => {
-            let hint = error.hint();
-            Err(error_or_hint(error, hint))
-        }
-        Err(error @ (SubmitError::Closed | SubmitError::Io(_))) => Err(error.into()),
+        Err(error) => Err(submit_error(error, &file)),
     }
 }
 
-fn kind_name(kind: EntryKind) -> &'static str {
+/// Converts the error of a change that could not be submitted.
+pub(super) fn submit_error(error: SubmitError, file: &str) -> anyhow::Error {
+    match error {
+        SubmitError::Document(error) => anyhow!(error).context(format!("{file} cannot be changed")),
+        SubmitError::Socket(error) => {
+            let hint = error.hint();
+            error_or_hint(error, hint)
+        }
+        error @ (SubmitError::Closed | SubmitError::Io(_)) => error.into(),
+    }
+}
+
+pub(super) fn kind_name(kind: EntryKind) -> &'static str {
     match kind {
         EntryKind::Tool => "tool",
         EntryKind::Server => "server",
@@ -172,7 +191,11 @@ pub(crate) fn missing_registry(kind: EntryKind) -> anyhow::Error {
     error_with_hint(message, format!("add `{line}` to toolgate.yaml and create the file with `{blank}`"))
 }
 
-fn print_rejection(rejected: &RejectedChange, route: ChangeRoute, output: &Output) -> anyhow::Result<u8> {
+pub(super) fn print_rejection(
+    rejected: &RejectedChange,
+    route: ChangeRoute,
+    output: &Output,
+) -> anyhow::Result<u8> {
     let (RejectedChange { code, message, problems, revision }, hint) = (rejected, rejected.hint());
     if output.json {
         output.document(&json!({ "ok": false, "code": code, "error": message, "problems": problems, "revision": revision, "hint": hint, "via": route.label() }))?;
@@ -184,7 +207,10 @@ fn print_rejection(rejected: &RejectedChange, route: ChangeRoute, output: &Outpu
     Ok(if code == "configuration_refused" { INVALID_CONFIG } else { FAILED })
 }
 
-fn problem_text(label: &str, RegistryProblem { message, place, hint }: &RegistryProblem) -> String {
+pub(super) fn problem_text(
+    label: &str,
+    RegistryProblem { message, place, hint }: &RegistryProblem,
+) -> String {
     let place = place.as_ref().map(|place| format!(" ({})", printable(place))).unwrap_or_default();
     let hint = hint.as_ref().map(|hint| format!("    hint: {}\n", printable(hint))).unwrap_or_default();
     format!("  {label}: {}{place}\n{hint}", printable(message))
@@ -240,7 +266,11 @@ fn warn_of_secrets(pairs: &Map<String, Json>, output: &Output) {
 }
 
 /// Sets `a.b=value` in an object; sets `null` for keys to remove.
-fn set_keys(entry: &mut Map<String, Json>, pairs: &[String], unset: &[String]) -> anyhow::Result<()> {
+pub(super) fn set_keys(
+    entry: &mut Map<String, Json>,
+    pairs: &[String],
+    unset: &[String],
+) -> anyhow::Result<()> {
     for pair in pairs {
         let (path, value) = parse_pair(pair)?;
         let text = value.as_str().unwrap_or_default().to_owned();

@@ -123,11 +123,12 @@ fn cut(text: &str, columns: usize) -> String {
     cut
 }
 
-/// Formats the reason for a quarantine, to append to a tool.
+/// Formats the reason why a tool cannot be called, to append to the tool.
 pub(crate) fn quarantine_note(tool: &CatalogTool) -> String {
     match &tool.state {
         ToolState::Ready => String::new(),
         ToolState::Quarantined { reason, .. } => format!(" [quarantined: {}]", printable(reason)),
+        ToolState::Removed { reason } => format!(" [removed: {}]", printable(reason)),
     }
 }
 

@@ -109,6 +109,7 @@ fn print_tools(before: &Catalog, now: &Catalog, output: &Output) -> anyhow::Resu
                 return None;
             }
             (_, ToolState::Quarantined { .. }) => "held back",
+            (_, ToolState::Removed { .. }) => "removed",
             (None, ToolState::Ready) => "added",
             (Some(_), ToolState::Ready) => "changed",
         };

@@ -1,6 +1,7 @@
 //! Local tools: scripts, SDK, OpenAPI, code execution and web search.
 
 mod code_execution;
+mod functions;
 mod new_script;
 mod new_sdk_tool;
 mod openapi;

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use super::is_date;
+use super::{days_since_epoch, is_date};
 use crate::load;
 use crate::test_support::{environment, errors, loaded, messages, project};
 
@@ -172,5 +172,18 @@ fn dates() {
     }
     for bad in ["2027-02-29", "2027-13-01", "2027-00-10", "2027/03/31", "soon-ish!!", "+027-01-01"] {
         assert!(!is_date(bad), "{bad}");
+    }
+}
+
+#[test]
+fn counts_days() {
+    for (date, days) in [
+        ("1970-01-01", 0),
+        ("1970-03-01", 59),
+        ("2000-02-29", 11_016),
+        ("2026-11-18", 20_775),
+        ("1969-12-31", -1),
+    ] {
+        assert_eq!(days_since_epoch(date), days, "{date}");
     }
 }

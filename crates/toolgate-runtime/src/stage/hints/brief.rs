@@ -10,7 +10,8 @@ use toolgate_types::hints::Severity;
 use toolgate_types::tool::FollowUp;
 
 use super::{
-    CallFacts, DECLARED_STEP, READ_REST, REPLACEMENT, error_action, shown_follow_ups, shown_replacement,
+    CallFacts, DECLARED_STEP, OWN_STEP, READ_REST, REPLACEMENT, error_action, shown_follow_ups,
+    shown_replacement,
 };
 use crate::results::READ_RESULT;
 
@@ -53,7 +54,7 @@ pub struct SuggestedAction<'a> {
     /// Name of a tool, or a word for the action.
     pub action: Cow<'a, str>,
     /// Reason of at most 80 bytes.
-    pub reason: &'a str,
+    pub reason: Cow<'a, str>,
     /// Members `next` and `reason` of a JSON object, if they were prepared for this action.
     pub members: Option<&'a str>,
 }
@@ -63,7 +64,7 @@ impl SuggestedAction<'_> {
     pub fn json_members(&self) -> Cow<'_, str> {
         match self.members {
             Some(members) => members.into(),
-            None => action_members(&self.action, self.reason).into(),
+            None => action_members(&self.action, &self.reason).into(),
         }
     }
 }
@@ -89,7 +90,11 @@ fn short_reason(reason: &str) -> String {
 /// Returns the actions that follow from the call itself, in short form, in the order of the full hints. Usual next tools
 /// are not among them: the caller knows its own habits.
 pub(crate) fn suggested_actions<'a>(facts: &CallFacts<'_, 'a>) -> Vec<SuggestedAction<'a>> {
-    let new = |action: &'a str, reason| SuggestedAction { action: action.into(), reason, members: None };
+    let new = |action: &'a str, reason: &'a str| SuggestedAction {
+        action: action.into(),
+        reason: reason.into(),
+        members: None,
+    };
     let mut actions = Vec::new();
     if let Some(error) = facts.error {
         let (action, priority, reason) = error_action(error);
@@ -107,6 +112,12 @@ pub(crate) fn suggested_actions<'a>(facts: &CallFacts<'_, 'a>) -> Vec<SuggestedA
             (step.priority, SuggestedAction { members, ..new(&step.action, reason) })
         }));
     }
+    actions.extend(facts.own_hints.shown_actions(facts).map(|next| {
+        let reason = short_reason(next.description.as_deref().unwrap_or(OWN_STEP));
+        let action =
+            SuggestedAction { action: next.action.clone().into(), reason: reason.into(), members: None };
+        (next.priority, action)
+    }));
     actions.sort_by_key(|(priority, _)| *priority);
     actions.into_iter().map(|(_, action)| action).collect()
 }

@@ -26,6 +26,7 @@ fn facts(contract: &ToolContract) -> CallFacts<'_, '_> {
         related: Vec::new(),
         truncated: None,
         error: None,
+        own_hints: OwnHints::default(),
     }
 }
 
@@ -183,6 +184,7 @@ fn reports_warnings_risks_and_quality() {
         since: "1.0.0".to_owned(),
         replacement: "pay-card".parse().unwrap(),
         removal_date: "2027-01-01".to_owned(),
+        announced: None,
     };
     let hints = attach(&CallFacts { deprecated: Some(&deprecated), ..base() });
     assert_eq!(hints.warnings[0].kind, WarningKind::Deprecation);

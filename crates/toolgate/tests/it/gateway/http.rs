@@ -230,7 +230,7 @@ fn correlation_and_trace_ids_are_returned() {
         call(&["X-Correlation-Id: order-7"], json!({ "traceId": trace, "correlationId": "other" })),
         call(
             &[],
-            json!({ "traceId": trace, "correlationId": "order-7", "userId": "ann", "agentId": "a", "agentVersion": "1", "metadata": { "a": 1 } }),
+            json!({ "traceId": trace, "correlationId": "order-7", "userId": "ann", "agentId": "owner", "agentVersion": "1", "metadata": { "a": 1 } }),
         ),
     ] {
         let metadata = &response.json()["metadata"];

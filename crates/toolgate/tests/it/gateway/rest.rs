@@ -284,6 +284,31 @@ fn hashed_keys_and_the_anonymous_caller() {
     assert_eq!(callers, ["anonymous", "anonymous", "ci"]);
 }
 
+/// The user and the version of the agent are in the record; a caller cannot call in the name of another agent.
+#[test]
+fn context_of_a_call_is_recorded() {
+    let gateway = Gateway::start(&json!({}));
+    let call = |context: Json| {
+        gateway.post(
+            "/v1/tools/execute",
+            OWNER,
+            &json!({ "tool_name": "echo", "args": { "message": "x" }, "context": context }),
+        )
+    };
+    let known = json!({ "agentId": "owner", "userId": "ann", "agentVersion": "2.1" });
+    assert_eq!(call(known).json()["status"], "success");
+    let refused = call(json!({ "agentId": "someone", "userId": "ann" }));
+    assert_eq!(refused.status, 400);
+    assert_eq!(
+        refused.json()["error"]["message"],
+        "`agentId` in `context` is `someone`, but the caller is `owner`"
+    );
+    let executions = gateway.executions("");
+    assert_eq!(executions.len(), 1, "nothing was executed for another agent: {executions:?}");
+    let begin = &executions[0]["begin"];
+    assert_eq!((&begin["user"], &begin["agent_version"]), (&json!("ann"), &json!("2.1")), "{begin}");
+}
+
 #[test]
 fn health_readiness_and_metrics() {
     let gateway = Gateway::start(
@@ -296,12 +321,15 @@ fn health_readiness_and_metrics() {
     gateway.call(OWNER, "made-up", &json!({}));
     let metrics = gateway.get("/metrics", OWNER).body;
     for line in [
-        r#"toolgate_tool_executions_total{tool="echo",status="success",code=""} 1"#,
-        r#"toolgate_tool_executions_total{tool="echo",status="error",code="tool_execution_error"} 1"#,
-        r#"toolgate_tool_executions_total{tool="(unknown)",status="error",code="tool_not_found"} 1"#,
+        r#"toolgate_tool_executions_total{tool="echo",server="s",status="success",code=""} 1"#,
+        r#"toolgate_tool_executions_total{tool="echo",server="s",status="error",code="tool_execution_error"} 1"#,
+        r#"toolgate_tool_executions_total{tool="(unknown)",server="",status="error",code="tool_not_found"} 1"#,
         r#"tool_usage{tool_name="environment"} 2"#,
-        r#"toolgate_tool_cache_hits_total{tool="environment"} 1"#,
-        r#"toolgate_tool_duration_seconds_count{tool="echo"} 2"#,
+        r#"toolgate_tool_cache_hits_total{tool="environment",server="s"} 1"#,
+        r#"toolgate_tool_duration_seconds_count{tool="echo",server="s"} 2"#,
+        r#"toolgate_caller_executions_total{caller="owner",server="s",status="success"} 3"#,
+        r#"toolgate_caller_executions_total{caller="owner",server="",status="error"} 1"#,
+        "# TYPE tool_usage untyped",
         "toolgate_servers_ready 1",
         "toolgate_calls_running 0",
     ] {

@@ -146,7 +146,7 @@ fn valid_results() {
 fn invalid_results() {
     for (source, expected) in [
         ("return {'a': float('nan')}", "not JSON: ValueError: Out of range float values"),
-        ("return {1, 2}", "not JSON: TypeError: Object of type set"),
+        ("return object()", "not JSON: TypeError: Object of type object"),
         ("return '\\ud800'", "not JSON: UnicodeEncodeError"),
         ("a = []; a.append(a); return a", "not JSON: ValueError: Circular reference"),
         ("raise KeyError('card')", "KeyError: 'card'"),
@@ -423,4 +423,53 @@ fn a_timeout_ends_all_processes() {
     // A tool that exits by itself leaves no process either.
     assert_eq!(call(&program, "quick", &json!({}))["data"], json!({}));
     wait_until("nothing is left", || processes_left(&format!("TOOLGATE_TEST_MARKER={marker}")) == 0);
+}
+
+/// Each use of a deprecated tool is logged and recorded. A tool past its last day is listed as removed.
+#[test]
+fn deprecated_tools_warn_until_they_are_removed() {
+    let deprecated = |date: &str| json!({ "deprecated": { "since": "2.0.0", "replacement": "new", "removal_date": date } });
+    let program = project(&[
+        ("old.py", "def run(args): return 1\n", deprecated("9999-12-31")),
+        ("gone.py", "def run(args): return 1\n", deprecated("2020-01-01")),
+        ("new.py", "def run(args): return 1\n", json!({})),
+    ]);
+    for _ in 0..2 {
+        let run = program.run("tools call old");
+        let warning = "Tool 'old' is deprecated since 2.0.0: use 'new'; calls are refused after 9999-12-31";
+        assert!(run.code == 0 && run.stderr.contains("WARN") && run.stderr.contains(warning), "{run}");
+    }
+    assert_eq!(error(&call(&program, "gone", &json!({}))).0, "deprecated_removed");
+    call(&program, "new", &json!({}));
+    let log = program.run("log --json").stdout;
+    let log: Vec<Json> = log.lines().map(|line| serde_json::from_str(line).expect("a record")).collect();
+    let uses: Vec<_> = log.iter().filter(|call| call["begin"]["deprecated"] == true).collect();
+    assert!(uses.len() == 2 && uses.iter().all(|call| call["begin"]["tool"] == "old"), "{log:?}");
+    let listed: Json = serde_json::from_str(&program.run("tools list --json").stdout).expect("a list");
+    let states: Vec<_> =
+        listed.as_array().expect("tools").iter().map(|tool| (&tool["name"], &tool["state"])).collect();
+    let expected = [("old", "ready"), ("gone", "removed"), ("new", "ready")];
+    for (name, state) in expected {
+        assert!(states.contains(&(&json!(name), &json!(state))), "{states:?}");
+    }
+    assert!(program.run("tools list").stdout.contains("[removed: it was removed after 2020-01-01]"));
+}
+
+/// A `myai` tree has local tools: entries of `tools/tools.json`, with settings in its toolbox.
+#[test]
+fn a_myai_project_has_local_tools() {
+    let source = "def run(a, b): return {'sum': a + b}\n";
+    let schema =
+        json!({ "type": "object", "properties": { "a": { "type": "integer" }, "b": { "type": "integer" } } });
+    let program = project(&[("sum_numbers.py", source, json!({ "input_schema": schema }))]);
+    let tree = |tools: &str| {
+        format!("myai:\n  toolbox:\n    max_concurrent: 10\n    tools: [{tools}]\n    mcps: []\n")
+    };
+    program.write("config.yaml", tree("{ name: sum_numbers, max_instances: 20 }"));
+    assert_eq!(call(&program, "sum_numbers", &json!({ "a": 2, "b": 3 }))["data"], json!({ "sum": 5 }));
+    program.write("config.yaml", tree(""));
+    let run = program.run("tools list");
+    assert_eq!(run.code, 78, "{run}");
+    assert!(run.stderr.contains("Local tool 'sum_numbers' is not configured in the toolbox"), "{run}");
+    assert!(run.stderr.contains("hint: add it to `myai.toolbox.tools`"), "{run}");
 }

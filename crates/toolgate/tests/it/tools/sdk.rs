@@ -94,6 +94,14 @@ fn the_example_behind_toolgate() {
         let run = program.run("tools call review-card cardId=card-1 grade=good --as learner");
         assert_eq!(run.code, 0, "{run}");
     }
+    // Hints, errors and the version of the tools count if the operator trusts the server.
+    let program = project(&json!({ "command": cards(), "timeout": "60s", "trusted": true }));
+    let found = call(&program, "get-card", &json!({ "cardId": "card-1" }));
+    let actions = found["agentHints"]["suggestedNextActions"].as_array().expect("a list");
+    assert!(actions.iter().any(|next| next["action"] == "review-card"), "{found}");
+    assert_eq!(found["metadata"]["toolVersion"], "1.0.0", "{found}");
+    let wrong = call(&program, "get-card", &json!({ "cardId": "card-99" }));
+    assert_eq!(wrong["error"]["code"], "not_found", "{wrong}");
     let closed = project(&json!({ "type": "http", "url": guarded.url, "timeout": "60s" }));
     assert_ne!(closed.run("tools call get-card cardId=card-1").code, 0, "without the token");
 }
