@@ -40,7 +40,10 @@ on and ends their streams.
 Exit codes: 0 removed, 1 not removed, 78 invalid configuration.")]
     Remove(CallerArgs),
     /// List, add, rotate and revoke API keys of a caller
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  toolgate callers keys list ci\n  toolgate callers keys add ci --name laptop --expires 90d\n  toolgate callers keys rotate ci laptop --overlap 24h\n  toolgate callers keys revoke ci laptop"
+    )]
     Keys(KeysCommand),
 }
 

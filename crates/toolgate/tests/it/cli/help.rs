@@ -266,7 +266,7 @@ fn every_help_has_examples() {
         .take_while(|line| *line != "Options:")
         .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next())
         .collect();
-    assert_eq!(commands.len(), 22, "{help}");
+    assert_eq!(commands.len(), 23, "{help}");
     for command in commands {
         let help = run(&format!("{command} --help")).stdout;
         assert!(help.contains("\nExamples:\n  toolgate "), "{help}");
