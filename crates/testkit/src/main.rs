@@ -73,6 +73,8 @@ enum ServerMode {
     Tasks,
     /// Remembers notes: see [`notes`].
     Stateful,
+    /// Requests the roots of its client at the start and after each change, and answers every call with them.
+    Rooted,
 }
 
 impl ServerMode {
@@ -102,6 +104,7 @@ impl ServerMode {
             "faulty" => Self::Faulty,
             "tasks" => Self::Tasks,
             "stateful" => Self::Stateful,
+            "rooted" => Self::Rooted,
             _ => return None,
         })
     }
@@ -139,12 +142,20 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
-    let mut notes = notes::Notes::default();
+    let (mut notes, mut roots) = (notes::Notes::default(), Value::Null);
     let mut lines = std::io::stdin().lock().lines();
     while let Some(Ok(line)) = lines.next() {
         let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
         log::write(&json!({ "event": "message", "message": message }));
         match (mode, message["method"].as_str()) {
+            (ServerMode::Rooted, Some("notifications/initialized" | "notifications/roots/list_changed")) => {
+                write_stdout(b"{\"jsonrpc\":\"2.0\",\"id\":\"roots\",\"method\":\"roots/list\"}\n")
+            }
+            (ServerMode::Rooted, None) => roots = message["result"]["roots"].clone(),
+            (ServerMode::Rooted, Some("tools/call")) => {
+                let content = json!([{ "type": "text", "text": roots.to_string() }]);
+                send_response(mode, &message["id"], Ok(json!({ "content": content })));
+            }
             (_, Some("initialize")) if dual => {
                 modern = false;
                 send_response(mode, &message["id"], handle_request(mode, "initialize", &message["params"]));

@@ -30,6 +30,11 @@ pub trait DownstreamClient: Send + Sync + 'static {
     /// True if the client sent a progress token.
     fn wants_progress(&self) -> bool;
 
+    /// Number of times that the client reported a change of its roots.
+    fn roots_version(&self) -> u64 {
+        0
+    }
+
     /// Minimum level of log messages that the client asked for.
     fn log_level(&self) -> Option<Box<str>>;
 

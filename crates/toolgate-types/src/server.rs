@@ -143,6 +143,14 @@ pub struct StdioTransport {
 }
 
 impl StdioTransport {
+    /// Placeholder in `env` for the ID of the caller.
+    pub const CALLER: &str = "{caller}";
+
+    /// Returns true if the environment of the program depends on the caller.
+    pub fn is_per_caller(&self) -> bool {
+        self.env.values().flatten().any(|value| value.expose().contains(Self::CALLER))
+    }
+
     /// Returns true if the program may download a package before the server starts.
     pub fn may_download(&self) -> bool {
         let command = self.command.expose();

@@ -21,6 +21,7 @@ use url::Url;
 
 use crate::process::{Child, ChildExit, ChildSpec, SpawnError};
 use crate::questions::{Question, QuestionKind, Responder};
+use crate::server::RootsRelay;
 
 /// Lines of stderr in an error.
 const STDERR_LINES: usize = 8;
@@ -38,6 +39,7 @@ pub struct Connection {
     pub peer: PeerInfo,
     child: Option<Child>,
     owner: Arc<OwnerCell>,
+    roots: Arc<RootsRelay>,
 }
 
 /// The caller, or the session of a caller, that a connection belongs to.
@@ -55,6 +57,10 @@ impl Connection {
     /// The owner; `None` for the connection that lists are read from, until a caller uses it.
     pub fn owner(&self) -> &OwnerCell {
         &self.owner
+    }
+
+    pub(crate) fn roots(&self) -> &RootsRelay {
+        &self.roots
     }
 
     /// The last lines that the server's process wrote to stderr.
@@ -283,13 +289,13 @@ pub async fn connect(
     limits: ConnectionLimits,
     tokens: Option<&Arc<TokenSource>>,
     handler: Arc<dyn Handler>,
-    owner: Arc<OwnerCell>,
+    (owner, roots): (Arc<OwnerCell>, Arc<RootsRelay>),
     mut mode: ProtocolMode,
 ) -> Result<Connection, ConnectError> {
     let mut logins = 0;
     loop {
-        let error = match attempt(spec, limits, tokens.cloned(), Arc::clone(&handler), mode).await {
-            Ok((session, peer, child)) => return Ok(Connection { session, peer, child, owner }),
+        let error = match attempt(spec, limits, tokens.cloned(), Arc::clone(&handler), &owner, mode).await {
+            Ok((session, peer, child)) => return Ok(Connection { session, peer, child, owner, roots }),
             Err(error) => error,
         };
         let tokens = tokens.filter(|tokens| tokens.can_login() && logins < MAX_LOGINS);
@@ -340,12 +346,13 @@ async fn attempt(
     limits: ConnectionLimits,
     tokens: Option<Arc<TokenSource>>,
     handler: Arc<dyn Handler>,
+    owner: &OwnerCell,
     mode: ProtocolMode,
 ) -> Result<(Session, PeerInfo, Option<Child>), ConnectError> {
     let connect_timeout = spec.timeout.get();
     let (link, child, over_http) = match &spec.transport {
         Transport::Stdio(stdio) => {
-            let (link, child) = start_child(spec, stdio, limits.messages)?;
+            let (link, child) = start_child(spec, stdio, limits.messages, owner.get())?;
             (link, Some(child), false)
         }
         Transport::Http(remote) => (
@@ -387,8 +394,17 @@ fn start_child(
     spec: &ServerSpec,
     stdio: &StdioTransport,
     limits: ScanLimits,
+    owner: Option<&ConnectionOwner>,
 ) -> Result<(Link, Child), ConnectError> {
     let mut child = ChildSpec::from(stdio);
+    if stdio.is_per_caller() {
+        let caller =
+            owner.map_or_else(|| NO_CALLER.to_owned(), |owner| percent_encode(owner.caller.as_str()));
+        for value in child.env.values_mut().flatten() {
+            let filled = |text: &str| text.replace(StdioTransport::CALLER, &caller);
+            *value = ConfigString::new(filled(value.expose()), filled(value.redacted()));
+        }
+    }
     if let Some(config) = &spec.config {
         child.env.insert("MCP_CONFIG".to_owned(), Some(ConfigString::hidden(config.expose())));
     }
@@ -396,6 +412,30 @@ fn start_child(
     let stdin = child.stdin.take().expect("a new child has its stdin");
     let stdout = child.stdout.take().expect("a new child has its stdout");
     Ok((lines::open(stdout, stdin, stdio.encoding, limits), child))
+}
+
+/// The placeholder for the caller, in the process that lists are read from. No encoded ID is equal to it.
+const NO_CALLER: &str = "%";
+
+/// Encodes an ID so that it is a file name without a special meaning. Different IDs stay different.
+fn percent_encode(id: &str) -> String {
+    let mut encoded = String::with_capacity(id.len());
+    for byte in id.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => encoded.push(byte.into()),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[test]
+fn encoded_ids_are_file_names() {
+    for (id, encoded) in
+        [("ann-1_x", "ann-1_x"), ("../a", "%2E%2E%2Fa"), ("a@b.org", "a%40b%2Eorg"), ("%", "%25")]
+    {
+        assert_eq!(percent_encode(id), encoded);
+    }
 }
 
 /// Starts a program, or its fallback if the program is not found.

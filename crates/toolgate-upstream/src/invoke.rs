@@ -127,6 +127,7 @@ pub async fn invoke(
         .with_mirror_headers(mirrored)
         .with_forwarded(along)
         .with_trace(trace);
+    share_roots(connection, along).await;
     send(server, connection, "tools/call", params).await
 }
 
@@ -145,7 +146,19 @@ pub async fn request(
     let requester = Requester { caller: input.caller(), session, client: along.client.as_ref() };
     let client_connection = server.client_connection(requester).await?;
     let params = request.params(input.arguments()).with_forwarded(along).with_trace(trace);
+    share_roots(&client_connection.connection, along).await;
     send(server, &client_connection.connection, request.method(), params).await
+}
+
+/// Tells the server of the roots of the client, if it requests roots and does not know them.
+async fn share_roots(connection: &Connection, along: &Forwarded) {
+    if let Some(client) = &along.client
+        && connection.peer.revision.has_handshake()
+        && connection.roots().is_due(&**client)
+    {
+        // Boxed, because this is rare: otherwise its size would be part of every call's future.
+        Box::pin(connection.roots().share(&connection.session, client)).await;
+    }
 }
 
 async fn send(

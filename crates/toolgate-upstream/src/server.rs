@@ -34,6 +34,7 @@ mod features;
 mod log_limit;
 mod notifications;
 mod pool;
+mod roots;
 
 pub use features::ClientFeatures;
 pub use log_limit::LogLimit;
@@ -41,6 +42,7 @@ use notifications::NotificationHandler;
 pub use notifications::{ResourceUpdate, log_server_message};
 pub use pool::{ClientConnection, Requester};
 use pool::{ConnectionPool, SubscribedResources};
+pub use roots::RootsRelay;
 
 /// Reconnect backoff: the pauses between the attempts of one outage. Jitter adds up to half of it.
 const BACKOFF: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
@@ -153,6 +155,7 @@ impl Server {
             resource_updates: resource_updates.clone(),
             server_asks: Arc::default(),
             log_limit: Arc::default(),
+            roots: Arc::default(),
         };
         let log_limit = Arc::clone(&notifications.log_limit);
         let connect_options = ConnectOptions {
@@ -162,6 +165,7 @@ impl Server {
             tokens,
             notifications,
             owner: None,
+            opener: None,
         };
         let pool = ConnectionPool::new(connect_options.clone());
         let connector = Connector {
@@ -454,6 +458,8 @@ struct ConnectOptions {
     notifications: NotificationHandler,
     /// The caller that the connection is opened for; `None` for the main connection.
     owner: Option<ConnectionOwner>,
+    /// The client that the connection is opened for.
+    opener: Option<Arc<dyn DownstreamClient>>,
     mode: ProtocolMode,
 }
 
@@ -477,11 +483,12 @@ impl ConnectOptions {
     fn for_pool(
         &self,
         owner: Option<ConnectionOwner>,
+        opener: Option<Arc<dyn DownstreamClient>>,
         capabilities: Option<serde_json::Value>,
         in_older_era: bool,
     ) -> Self {
         let mut other = self.clone();
-        other.owner = owner;
+        (other.owner, other.opener) = (owner, opener);
         other.notifications.is_pooled = true;
         if let Some(capabilities) = capabilities {
             other.notifications.features = ClientFeatures::Forwarded(capabilities);
@@ -494,10 +501,11 @@ impl ConnectOptions {
 
     async fn connect(&self) -> Result<Connection, ConnectError> {
         let owner = Arc::new(self.owner.clone().map_or_else(OwnerCell::new, OwnerCell::from));
+        let roots = Arc::new(self.notifications.roots.for_connection(self.opener.clone()));
         let mut notifications = self.notifications.clone();
-        notifications.owner = Arc::clone(&owner);
-        let tokens = self.tokens.as_ref();
-        connect(&self.spec, self.limits, tokens, Arc::new(notifications), owner, self.mode).await
+        (notifications.owner, notifications.roots) = (Arc::clone(&owner), Arc::clone(&roots));
+        let (tokens, handler) = (self.tokens.as_ref(), Arc::new(notifications));
+        connect(&self.spec, self.limits, tokens, handler, (owner, roots), self.mode).await
     }
 
     /// Tries to connect, with backoff and jitter.

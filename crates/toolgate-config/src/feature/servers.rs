@@ -47,7 +47,8 @@ keys! {
         /// Package to run in place of `command`: `@scope/name` runs with `npx -y`, any other name with
         /// `uvx`, or with `pipx run` if `uvx` is not installed. `args` follow it.
         server: ConfigString,
-        /// Environment variables of the program. It gets these and a few harmless ones, not your environment.
+        /// Environment variables of the program. It gets these and a few harmless ones, not your environment. `{caller}`
+        /// in a value is the ID of the caller that the process belongs to, percent-encoded, such as for a file of its own.
         env: NamedMap<Option<ConfigString>>,
         /// Files with more environment variables. `env` takes precedence.
         env_file ("envFile"): OneOrMany<String>,
@@ -347,7 +348,16 @@ impl ConfigBuilder {
         let downloads = matches!(&transport, Transport::Stdio(stdio) if stdio.may_download());
         let Some(mode) = mode else { return };
         let strict_output = is_strict_output(file.output_validation.as_ref(), &mode, cx);
+        let env_span = file.env.as_ref().map_or(span, |at| at.key_span);
         let connections = connection_policy(&mut file);
+        if matches!(&transport, Transport::Stdio(stdio) if stdio.is_per_caller())
+            && connections.isolation == Isolation::Shared
+        {
+            let message =
+                format!("`{{caller}}` in `env` does not go with `isolation: shared`{}", cx.location_suffix());
+            cx.error(env_span, message, "a process of all callers belongs to none; remove one of the two");
+            return;
+        }
         let spec = ServerSpec {
             description: into_value(file.description),
             transport,

@@ -58,8 +58,14 @@ pub trait Handler: Send + Sync + 'static {
         serde_json::json!({})
     }
 
-    /// Called for every server request, also when a downstream client answers it.
-    fn request_received(&self) {}
+    /// Called for every server request, also when a downstream client answers it. Returns the client that answers if the
+    /// request belongs to no request of a client, where the handler knows one.
+    fn request_received(&self, _method: &str) -> Option<Arc<dyn DownstreamClient>> {
+        None
+    }
+
+    /// Called after a server request was answered.
+    fn request_answered(&self, _method: &str) {}
 
     /// Called when the server violates the protocol or sends something that is not a message.
     fn violation(&self, what: &str);
@@ -697,8 +703,8 @@ fn dispatch(
                 let busy = Err(RpcError::new(-32603, "too many concurrent requests"));
                 return respond(inner, id, busy);
             };
-            inner.handler.request_received();
-            let client = inner.related_client(stream_request);
+            let client = inner.handler.request_received(&method).filter(|_| stream_request.is_none());
+            let client = client.or_else(|| inner.related_client(stream_request));
             if client.is_none() && inner.has_clients() {
                 let ambiguous = "several clients have running requests, and this request does not say which one it belongs to";
                 return respond(inner, id, Err(RpcError::new(-32603, ambiguous)));
@@ -714,6 +720,7 @@ fn dispatch(
                 let _reserved = reserved;
                 if let Some(outcome) = pending.wait().await {
                     respond(&inner, id, outcome);
+                    inner.handler.request_answered(&method);
                 }
             });
             requests.by_id.insert(request_id, (task, answer));

@@ -39,6 +39,7 @@ pub struct ClientHandle {
     pub(super) capabilities: Arc<Value>,
     pub(super) progress: Option<RawJson>,
     pub(super) log_level: Option<Box<str>>,
+    pub(super) roots_version: u64,
     pub(super) out: mpsc::Sender<ClientMessage>,
     pub(super) user_wait: Arc<UserWait>,
     /// Capability that a server needed and the client did not declare, in the form in which it is declared.
@@ -195,6 +196,10 @@ impl DownstreamClient for ClientHandle {
 
     fn log_level(&self) -> Option<Box<str>> {
         self.log_level.clone()
+    }
+
+    fn roots_version(&self) -> u64 {
+        self.roots_version
     }
 
     fn notify(&self, method: &str, params: Option<&RawJson>) {

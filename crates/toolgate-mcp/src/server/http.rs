@@ -25,6 +25,7 @@ use super::first_response::{FirstResponse, first_response, stream_reply};
 use super::incoming::{ClientSession, IncomingRequest, InitializeRequest, SessionState, check_meta};
 use super::meta::RequestMeta;
 use super::resumable::{ResumeOutcome, StreamOwner};
+use super::session::ROOTS_CHANGED;
 use super::{
     HEADER_MISMATCH, McpEndpoint, ServiceInfo, UNSUPPORTED_REVISION, is_removed_method, unsupported_revision,
 };
@@ -308,6 +309,9 @@ impl McpEndpoint {
                     if let Some(id) = params.as_ref().and_then(cancelled_request_id) {
                         self.sessions.cancel(client_session.id.as_deref().unwrap_or_default(), &id);
                     }
+                }
+                Message::Notification { method, .. } if &*method == ROOTS_CHANGED => {
+                    client_session.state.get_or_create().receive_notification(&method);
                 }
                 Message::Notification { .. } => {}
             }

@@ -247,6 +247,7 @@ impl McpEndpoint {
             capabilities: meta.capabilities.unwrap_or_default().into(),
             progress: meta.progress,
             log_level: meta.log_level,
+            roots_version: 0,
             out,
             user_wait: Arc::default(),
             missing_capability: OnceLock::new(),
@@ -281,12 +282,14 @@ impl McpEndpoint {
             return RequestExchange::completed(id, revision, delivery, Err(error));
         }
         let (out, messages) = mpsc::channel(QUEUE);
+        let data = client_session.state.get();
         let client = Arc::new(ClientHandle {
             identity: client_session.identity,
             revision,
             capabilities: Arc::clone(&client_session.capabilities),
             progress: meta.progress,
-            log_level: client_session.state.get().and_then(|data| data.log_level()),
+            log_level: data.as_ref().and_then(|data| data.log_level()),
+            roots_version: data.map_or(0, |data| data.roots_version()),
             out,
             user_wait: Arc::default(),
             missing_capability: OnceLock::new(),

@@ -181,7 +181,7 @@ impl LinkSession {
                     running.abort();
                 }
             }
-            Message::Notification { .. } => {}
+            Message::Notification { method, .. } => self.data.receive_notification(&method),
         }
         LinkRequest::Handled
     }

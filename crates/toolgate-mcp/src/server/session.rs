@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -26,6 +27,8 @@ const MAX_SESSIONS: usize = 16_384;
 const MAX_ENDED: usize = 65_536;
 /// Subscriptions per session.
 pub(super) const MAX_SUBSCRIPTIONS: usize = 1_000;
+/// Notification of a client that its roots have changed.
+pub(super) const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
 /// Client capabilities that the gateway evaluates.
 const KNOWN_CAPABILITIES: [&str; 5] = ["sampling", "elicitation", "roots", "tasks", "extensions"];
 
@@ -151,6 +154,8 @@ impl TicketSigner {
 #[derive(Default)]
 pub(super) struct SessionData {
     pub(super) log_level: Mutex<Option<Box<str>>>,
+    /// Number of times that the client reported a change of its roots.
+    roots_version: AtomicU64,
     pub(super) pending: Arc<PendingQuestions>,
     pub(super) subscriptions: Mutex<HashMap<Box<str>, Subscription>>,
 }
@@ -162,6 +167,17 @@ impl SessionData {
 
     pub(super) fn set_log_level(&self, level: &str) {
         *self.log_level.lock() = Some(level.into());
+    }
+
+    pub(super) fn roots_version(&self) -> u64 {
+        self.roots_version.load(Ordering::Relaxed)
+    }
+
+    /// Handles a notification of the client.
+    pub(super) fn receive_notification(&self, method: &str) {
+        if method == ROOTS_CHANGED {
+            self.roots_version.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn subscribed_uris(&self) -> Vec<Box<str>> {

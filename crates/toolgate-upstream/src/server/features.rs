@@ -28,7 +28,7 @@ impl ClientFeatures {
         json!({
             "sampling": { "tools": {}, "context": {} },
             "elicitation": { "form": {}, "url": {} },
-            "roots": {},
+            "roots": { "listChanged": true },
         })
     }
 

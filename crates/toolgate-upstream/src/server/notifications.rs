@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use tokio::sync::{broadcast, watch};
-use toolgate_mcp::{Handler, RawJson, RpcError};
+use toolgate_mcp::{DownstreamClient, Handler, RawJson, RpcError};
 use toolgate_redact::mask;
 use toolgate_redact::sanitize::sanitize;
 use toolgate_types::CallerId;
 use tracing::Level;
 
+use super::roots::{LIST_ROOTS, RootsRelay};
 use super::{ClientFeatures, LogLimit, mark_stale};
 use crate::connect::OwnerCell;
 use crate::offer::OfferKinds;
@@ -31,6 +32,7 @@ pub(super) struct NotificationHandler {
     /// True once the server has sent a request of its own.
     pub(super) server_asks: Arc<AtomicBool>,
     pub(super) log_limit: Arc<LogLimit>,
+    pub(super) roots: Arc<RootsRelay>,
 }
 
 /// An update of a subscribed resource: the caller that it concerns, if not all, and the parameters of the server's
@@ -85,8 +87,15 @@ impl Handler for NotificationHandler {
         Box::pin(self.features.clone().answer(self.server.clone(), method.to_owned(), params))
     }
 
-    fn request_received(&self) {
+    fn request_received(&self, method: &str) -> Option<Arc<dyn DownstreamClient>> {
         self.server_asks.store(true, Ordering::Relaxed);
+        if method == LIST_ROOTS { self.roots.receive_request() } else { None }
+    }
+
+    fn request_answered(&self, method: &str) {
+        if method == LIST_ROOTS {
+            self.roots.receive_answer();
+        }
     }
 
     fn capabilities(&self) -> serde_json::Value {

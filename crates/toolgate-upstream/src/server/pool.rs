@@ -92,6 +92,7 @@ struct ConnectionNeed<'a> {
     owner: Option<OwnerKey<'a>>,
     caller: &'a CallerId,
     client: Option<u64>,
+    opener: Option<Arc<dyn DownstreamClient>>,
     /// Capabilities to declare; `None` for requests without a client.
     declared: Option<Value>,
     /// True if a connection must have declared exactly these, not just at least these.
@@ -141,6 +142,8 @@ fn covers(declared: &Value, needed: &Value) -> bool {
 pub(super) struct ConnectionPool {
     options: ConnectOptions,
     over_http: bool,
+    /// True if the main connection can become that of the first owner: it does not differ from the others.
+    is_main_claimable: bool,
     table: Mutex<PoolTable>,
     /// Notified when a queued request may find a connection.
     freed: Notify,
@@ -278,6 +281,16 @@ pub struct ClientConnection {
     pub connection: Arc<Connection>,
     /// The use that is counted; `None` if it is not.
     lease: Option<ConnectionLease>,
+    /// The client that opened the connection, and may answer until its request ends.
+    opener: Option<u64>,
+}
+
+impl Drop for ClientConnection {
+    fn drop(&mut self) {
+        if let Some(client) = self.opener {
+            self.connection.roots().release(client);
+        }
+    }
 }
 
 impl ClientConnection {
@@ -321,6 +334,7 @@ impl ConnectionPool {
     pub(super) fn new(options: ConnectOptions) -> Arc<Self> {
         Arc::new(Self {
             over_http: matches!(options.spec.transport, Transport::Http(_)),
+            is_main_claimable: !matches!(&options.spec.transport, Transport::Stdio(stdio) if stdio.is_per_caller()),
             options,
             table: Mutex::default(),
             freed: Notify::new(),
@@ -372,7 +386,7 @@ impl ConnectionPool {
         let is_stateless = self.over_http && !has_handshake;
         if era != ProtocolEra::Handshake
             && !by_capabilities
-            && (is_stateless || owner.is_none_or(|owner| owner.claim(main)))
+            && (is_stateless || self.claims_main(owner, main))
         {
             return None;
         }
@@ -387,6 +401,7 @@ impl ConnectionPool {
             owner,
             caller: requester.caller,
             client: client.map(DownstreamClient::identity),
+            opener: requester.client.cloned(),
             declared,
             exact: self.over_http || server_asks,
             exclusive: in_session && server_asks && !self.over_http && client.is_some(),
@@ -411,13 +426,17 @@ impl ConnectionPool {
                 },
             };
             let Some(need) = self.need_of(&main, &requester) else {
-                return Ok(ClientConnection { connection: main, lease: None });
+                return Ok(ClientConnection { connection: main, lease: None, opener: None });
             };
             if let FoundConnection::Entry(id, state) = self.find(&need, None, None)
                 && let lease = self.lease(Some(id))
                 && let EntryState::Ready(connection) = &*state.borrow()
             {
-                return Ok(ClientConnection { connection: Arc::clone(connection), lease: Some(lease) });
+                return Ok(ClientConnection {
+                    connection: Arc::clone(connection),
+                    lease: Some(lease),
+                    opener: need.client,
+                });
             }
             // Boxed, because this is rare: otherwise its size would be part of every call's future.
             match Box::pin(self.acquire_own(main, need)).await {
@@ -443,7 +462,7 @@ impl ConnectionPool {
         entry.requests += 1;
         let id = entry.id;
         drop(table);
-        Some(ClientConnection { connection, lease: Some(self.lease(Some(id))) })
+        Some(ClientConnection { connection, lease: Some(self.lease(Some(id))), opener: client })
     }
 
     fn lease(self: &Arc<Self>, entry: Option<u64>) -> ConnectionLease {
@@ -464,14 +483,18 @@ impl ConnectionPool {
             {
                 FoundConnection::Entry(id, state) => (id, state),
                 FoundConnection::Main => {
-                    return Ok(ClientConnection { connection: main, lease: Some(self.lease(None)) });
+                    return Ok(ClientConnection {
+                        connection: main,
+                        lease: Some(self.lease(None)),
+                        opener: None,
+                    });
                 }
                 FoundConnection::Unavailable(unavailable) => {
                     return self.fall_back(&need, main, unavailable);
                 }
                 // If the server sends a request now, its client is unknown and the request is rejected.
                 FoundConnection::Full if need.may_share_main() => {
-                    return Ok(ClientConnection { connection: main, lease: None });
+                    return Ok(ClientConnection { connection: main, lease: None, opener: None });
                 }
                 FoundConnection::Full => {
                     queued.get_or_insert_with(|| self.enqueue(need.caller));
@@ -486,7 +509,11 @@ impl ConnectionPool {
             let opened = state.wait_for(|state| !matches!(state, EntryState::Opening)).await;
             match opened.as_deref() {
                 Ok(EntryState::Ready(connection)) => {
-                    return Ok(ClientConnection { connection: Arc::clone(connection), lease: Some(lease) });
+                    return Ok(ClientConnection {
+                        connection: Arc::clone(connection),
+                        lease: Some(lease),
+                        opener: need.client,
+                    });
                 }
                 Ok(EntryState::Failed(unavailable)) => {
                     return self.fall_back(&need, main, unavailable.clone());
@@ -506,7 +533,7 @@ impl ConnectionPool {
         unavailable: ServerUnavailable,
     ) -> Result<ClientConnection, NoConnection> {
         if need.may_share_main() {
-            return Ok(ClientConnection { connection: main, lease: None });
+            return Ok(ClientConnection { connection: main, lease: None, opener: None });
         }
         Err(NoConnection::Unavailable(unavailable))
     }
@@ -528,9 +555,7 @@ impl ConnectionPool {
             let (user, requests) = &mut table.main;
             // Requests from before the server was known to send requests are not counted in the table.
             let is_free = *requests == 0 && main.session.serves_only_client(client);
-            if (is_free || (*requests > 0 && *user == client))
-                && need.owner.is_none_or(|owner| owner.claim(main))
-            {
+            if (is_free || (*requests > 0 && *user == client)) && self.claims_main(need.owner, main) {
                 *user = client;
                 *requests += 1;
                 return FoundConnection::Main;
@@ -566,7 +591,8 @@ impl ConnectionPool {
     fn open_entry(self: &Arc<Self>, id: u64, need: &ConnectionNeed<'_>, main: &Connection) -> PoolEntry {
         let owner = need.owner.map(OwnerKey::to_owner);
         let in_older_era = need.era == ProtocolEra::Handshake;
-        let options = self.options.for_pool(owner.clone(), need.declared.clone(), in_older_era);
+        let (opener, declared) = (need.opener.clone(), need.declared.clone());
+        let options = self.options.for_pool(owner.clone(), opener, declared, in_older_era);
         let declared = options.notifications.features.capabilities();
         let (state_sender, state) = watch::channel(EntryState::Opening);
         let (open, closing) = oneshot::channel();
@@ -660,7 +686,12 @@ impl ConnectionPool {
 
     /// Returns true if the main connection is that of the requester's owner, or shared.
     pub(super) fn owns_main(&self, main: &Connection, requester: &Requester<'_>) -> bool {
-        self.owner_of(requester).is_none_or(|owner| owner.claim(main))
+        self.claims_main(self.owner_of(requester), main)
+    }
+
+    /// Claims the main connection for an owner. Returns false if it belongs to another one.
+    fn claims_main(&self, owner: Option<OwnerKey<'_>>, main: &Connection) -> bool {
+        owner.is_none_or(|owner| self.is_main_claimable && owner.claim(main))
     }
 
     /// The subscriptions of a connection, and the connection if it is open.
@@ -759,6 +790,8 @@ impl EntryTask {
                 _ = &mut self.closing => return,
                 connected = self.options.connect_with_backoff(BACKOFF.len() + 1) => connected,
             };
+            // Its request may end long before the connection.
+            self.options.opener = None;
             let connection = match connected {
                 Ok(connection) => Arc::new(connection),
                 Err(error) => {

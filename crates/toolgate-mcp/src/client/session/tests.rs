@@ -304,10 +304,13 @@ async fn negotiates_with_every_kind_of_server() {
     };
     check(Auto, modern, "2026-07-28 | server/discover").await;
     check(Fixed(Revision::V2026_07_28), modern, "2026-07-28 | server/discover").await;
-    check(Legacy, modern, "no | initialize").await;
-    let fixed = "2025-11-25 | initialize notifications/initialized";
-    check(Fixed(Revision::V2025_11_25), legacy(-32601), fixed).await;
-    check(Fixed(Revision::V2025_06_18), legacy(-32601), "no common revision | initialize").await;
+    check(Legacy, modern, "no (code -32022) | initialize").await;
+    let fixed = "2025-06-18 | initialize notifications/initialized";
+    check(Fixed(Revision::V2025_06_18), legacy(-32601), fixed).await;
+    let other = |message: &Value| {
+        initialized(&json!({ "id": message["id"], "params": { "protocolVersion": "2025-03-26" } }))
+    };
+    check(Fixed(Revision::V2025_06_18), other, "no common revision | initialize").await;
     check(Legacy, legacy(-32601), "2025-11-25 | initialize notifications/initialized").await;
     let both = "2025-11-25 | server/discover initialize notifications/initialized";
     check(Auto, legacy(-32601), both).await;

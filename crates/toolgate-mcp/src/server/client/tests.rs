@@ -14,6 +14,7 @@ fn client(capabilities: Value) -> (Arc<ClientHandle>, mpsc::Receiver<ClientMessa
         capabilities: Arc::new(capabilities),
         progress: None,
         log_level: None,
+        roots_version: 0,
         out,
         user_wait: Arc::default(),
         missing_capability: OnceLock::new(),

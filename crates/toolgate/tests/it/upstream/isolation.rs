@@ -290,3 +290,69 @@ fn the_revision_fits_the_client() {
     assert!(ask(&fixed, &json!({ "elicitation": {} })).contains(r#""size":7"#));
     assert_eq!(connections(&fixed), 1);
 }
+
+/// Calls a tool, and answers requests for roots with this one. Returns the answer, and the number of requests.
+fn call_with_root(session: &McpSession<'_>, root: &str) -> (String, usize) {
+    let mut stream = session.stream(&call_message(1, "echo", &json!({})));
+    let mut requests = 0;
+    loop {
+        let message = stream.message();
+        if message["method"] != "roots/list" {
+            return (text(&message), requests);
+        }
+        requests += 1;
+        let result = json!({ "roots": [{ "uri": root }] });
+        assert_eq!(
+            session.post(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result })).status,
+            202
+        );
+    }
+}
+
+/// A server gets the roots of the client behind a request, and learns of their changes.
+#[test]
+fn roots_belong_to_the_client() {
+    let gateway = gateway(&json!({ "command": testkit(), "args": ["rooted"] }));
+    let roots = json!({ "roots": { "listChanged": true } });
+    let ann = McpSession::begin(&gateway, ANN, "2025-11-25", &roots);
+    let bob = McpSession::begin(&gateway, BOB, "2025-11-25", &roots);
+    for (session, root) in [(&ann, "file:///ann"), (&bob, "file:///bob")] {
+        let (known, requests) = call_with_root(session, root);
+        assert!(known.contains(root) && requests > 0, "{known}");
+    }
+    let again = |session: &McpSession<'_>| text(&session.post(&call_message(2, "echo", &json!({}))).json());
+    assert!(
+        again(&ann).contains("file:///ann") && again(&bob).contains("file:///bob"),
+        "not requested again"
+    );
+    let changed = json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" });
+    assert_eq!(ann.post(&changed).status, 202);
+    let (known, requests) = call_with_root(&ann, "file:///moved");
+    assert!(known.contains("file:///moved") && requests == 1, "{known}");
+    assert!(again(&bob).contains("file:///bob"));
+    let other = McpSession::begin(&gateway, ANN, "2025-11-25", &roots);
+    let (known, _) = call_with_root(&other, "file:///other");
+    assert!(known.contains("file:///other") && !known.contains("moved"), "{known}");
+}
+
+/// The environment of a process can name its caller, for a server that stores its state in a file.
+#[test]
+fn the_environment_names_the_caller() {
+    let server =
+        json!({ "command": testkit(), "args": ["good"], "env": { "NOTES": "/notes/{caller}.json" } });
+    let gateway = gateway(&server);
+    for (key, id) in [(ANN, "ann"), (BOB, "bob")] {
+        let environment = text(&gateway.call(key, "environment", &json!({})).json());
+        assert!(environment.contains(&format!("NOTES=/notes/{id}.json")), "{environment}");
+    }
+    assert_eq!(connections(&gateway), 3, "the lists are read by a process of no caller");
+    let mut shared = server;
+    shared["isolation"] = json!("shared");
+    let program = crate::support::test_server::project(json!({ "s": shared }));
+    let run = program.run("check");
+    assert!(
+        run.stderr.contains("`{caller}` in `env` does not go with `isolation: shared`"),
+        "{}",
+        run.stderr
+    );
+}

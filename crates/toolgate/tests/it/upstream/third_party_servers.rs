@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value as Json, json};
 
+use crate::support::gateway::{Gateway, OWNER};
+use crate::support::mcp_client::{McpSession, call_message};
 use crate::support::program::Program;
 use crate::support::third_party::{git, node, own, package, peers, project, script, text};
 
@@ -272,4 +274,102 @@ fn websocket() {
     let program = project(json!({ "ws": { "url": format!("ws://127.0.0.1:{port}/ws") } }));
     insta::assert_snapshot!(server_summary(&program), @"ws ready 2025-11-25 1 tools");
     assert_eq!(program.run("tools call ws__echo message=hi").stdout, "websocket: hi\n");
+}
+
+/// Two callers, stateful servers of every kind: no state crosses in a thousand interleaved calls, and each caller has one
+/// connection to each server.
+#[test]
+#[ignore = "needs the servers that `cargo xtask test` installs"]
+fn the_state_of_callers_does_not_mix() {
+    const CALLS: usize = 84;
+    let peers = peers();
+    let (node, everything) = (node(&peers), script(&peers, "server-everything"));
+    let ports = [free_port(), free_port()];
+    let mut running = [
+        start(text(&node), &[text(&everything), "streamableHttp"], Some(ports[0])),
+        start(text(&node), &[text(&everything), "sse"], Some(ports[1])),
+    ];
+    for (server, port) in running.iter_mut().zip(ports) {
+        wait_for(port, server);
+    }
+    let python = |folder: &str| json!({ "command": peers.join(folder).join("bin/python"), "args": [own("notes_server.py")], "timeout": "60s" });
+    let folder = tempfile::TempDir::new().expect("the temporary folder can be written to");
+    let mut memory = package(&peers, "server-memory", &[]);
+    memory["env"] = json!({ "MEMORY_FILE_PATH": format!("{}/{{caller}}.json", text(folder.path())) });
+    let mut servers = [
+        ("everything", package(&peers, "server-everything", &["stdio"])),
+        ("http", json!({ "url": format!("http://127.0.0.1:{}/mcp", ports[0]) })),
+        ("sse", json!({ "transport": "sse", "url": format!("http://127.0.0.1:{}/sse", ports[1]) })),
+        ("python1", python("python-v1")),
+        ("python2", python("python")),
+        ("memory", memory),
+    ];
+    for (name, server) in &mut servers {
+        server["name"] = json!(name);
+        server["mode"] = json!("dynamic");
+        server["default_tool_config"] = json!({ "max_instances": 8, "timeout": "50s" });
+    }
+    let servers = servers.map(|(_, server)| server);
+    let caller = |id: &str| json!({ "id": id, "permissions": ["*:*"], "api_key": format!("key-of-{id}") });
+    let config = json!({ "mcps": servers, "callers": [caller("ann"), caller("bob")] });
+    let gateway = Gateway::serve(crate::support::gateway::project(&config));
+    let call = |caller: &str, tool: &str, arguments: &Json| {
+        let answer = gateway.call(&format!("key-of-{caller}"), tool, arguments).json();
+        assert_eq!(answer["status"], "success", "{caller} {tool}: {answer}");
+        answer["data"].to_string()
+    };
+    let session = |caller: &'static str| {
+        let mut expected = String::new();
+        for number in 0..CALLS {
+            let note = format!("{caller}-{number}");
+            expected.push_str(&note);
+            // Of tools with the same name, that of the first server keeps it.
+            for tool in ["remember", "python2__remember"] {
+                let notes = call(caller, tool, &json!({ "note": note }));
+                assert!(notes.contains(&expected), "{tool}: {notes} without {expected}");
+            }
+            expected.push(' ');
+            // Each call switches the state of the session.
+            let switched = if number % 2 == 0 { "Started" } else { "Stopped" };
+            for server in ["", "http__", "sse__"] {
+                let state = call(caller, &format!("{server}toggle-simulated-logging"), &json!({}));
+                assert!(state.contains(switched), "{server}: {state}, not {switched}");
+            }
+            let entity = json!({ "name": note, "entityType": "note", "observations": [] });
+            call(caller, "create_entities", &json!({ "entities": [entity] }));
+        }
+        let graph = call(caller, "read_graph", &json!({}));
+        let other = if caller == "ann" { "bob-" } else { "ann-" };
+        assert!(graph.contains(&format!("{caller}-{}", CALLS - 1)) && !graph.contains(other), "{graph}");
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| session("ann"));
+        scope.spawn(|| session("bob"));
+    });
+    let all = gateway.get("/v1/servers", OWNER).json();
+    for server in all["servers"].as_array().expect("a list") {
+        let due = if server["name"] == "memory" { 3 } else { 2 };
+        assert_eq!(server["connections"], due, "{server}");
+    }
+}
+
+/// Servers of both eras ask a client of an older revision in a session.
+#[test]
+#[ignore = "needs the servers that `cargo xtask test` installs"]
+fn servers_of_both_eras_ask_older_clients() {
+    let peers = peers();
+    let server = json!({ "command": peers.join("python/bin/python"), "args": [own("notes_server.py")],
+        "timeout": "60s", "mode": "dynamic", "default_tool_config": { "max_instances": 8, "timeout": "50s" } });
+    let mut server = server;
+    server["name"] = json!("notes");
+    let gateway = Gateway::serve(crate::support::gateway::project(&json!({ "mcps": [server] })));
+    assert_eq!(gateway.get("/v1/servers/notes", OWNER).json()["protocolVersion"], "2026-07-28");
+    let client = McpSession::begin(&gateway, OWNER, "2025-11-25", &json!({ "elicitation": {} }));
+    let mut stream = client.stream(&call_message(1, "ask", &json!({})));
+    let question = stream.message();
+    assert_eq!(question["method"], "elicitation/create", "{question}");
+    let result = json!({ "action": "accept", "content": { "size": 7 } });
+    assert_eq!(client.post(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": result })).status, 202);
+    let answer = stream.message();
+    assert_eq!(answer["result"]["content"][0]["text"], "accept 7", "{answer}");
 }
