@@ -5,6 +5,7 @@
 //! another program is only replaced with `force`.
 
 mod toml;
+mod yaml;
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use serde_json::{Map, Value as Json, json};
 use toolgate_store::text::{EntryList, TextError};
 
 use crate::context::Environment;
-use crate::import::ClientProgram;
+use crate::import::{ClientProgram, server_places};
 
 /// Environment variable with the API key, for clients that can read one.
 pub const KEY_VARIABLE: &str = "TOOLGATE_API_KEY";
@@ -58,10 +59,12 @@ pub enum ConnectError {
     Text(#[from] TextError),
     #[error("not valid TOML: {0}")]
     Toml(String),
+    #[error("not valid YAML: {0}")]
+    Yaml(String),
     /// The key that should hold the servers has another type.
     #[error("`{0}` does not hold a map of servers")]
     Shape(String),
-    /// The entry cannot be cut out of the TOML file, because it is not a separate table.
+    /// The entry cannot be cut out of the file, because it is not a separate table or block.
     #[error("the entry `{0}` is not a separate table")]
     NoTable(String),
 }
@@ -71,24 +74,47 @@ pub enum ConnectError {
 struct EntryFormat {
     /// Key of the servers.
     root: &'static str,
-    toml: bool,
+    syntax: FileSyntax,
     /// True if entries have a `type`.
     typed: bool,
+    /// Key of the URL.
+    url_key: &'static str,
     /// Reference to the API key's variable; `None` if URLs are not supported.
     reference: Option<&'static str>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileSyntax {
+    Json,
+    Toml,
+    Yaml,
+}
+
 fn entry_format(client: ClientProgram) -> Result<EntryFormat, ConnectError> {
-    let json = |root, typed, reference| Ok(EntryFormat { root, toml: false, typed, reference });
+    let json = |root, typed, reference| {
+        Ok(EntryFormat { root, syntax: FileSyntax::Json, typed, url_key: "url", reference })
+    };
+    let with_url_key =
+        |url_key, reference| Ok(EntryFormat { url_key, ..json("mcpServers", false, Some(reference))? });
     match client {
         ClientProgram::VsCode => json("servers", true, Some("${env:TOOLGATE_API_KEY}")),
         ClientProgram::ClaudeCode => json("mcpServers", true, Some("${TOOLGATE_API_KEY}")),
         ClientProgram::ClaudeDesktop => json("mcpServers", false, None),
         ClientProgram::Cursor => json("mcpServers", false, Some("${env:TOOLGATE_API_KEY}")),
+        ClientProgram::Gemini => with_url_key("httpUrl", "${TOOLGATE_API_KEY}"),
+        ClientProgram::Windsurf => with_url_key("serverUrl", "${env:TOOLGATE_API_KEY}"),
+        // No variables in headers: the key would be in the file.
+        ClientProgram::Zed => json("context_servers", false, None),
+        ClientProgram::Cline => json("mcpServers", false, None),
         ClientProgram::Codex => {
-            Ok(EntryFormat { root: "mcp_servers", toml: true, typed: false, reference: Some(KEY_VARIABLE) })
+            let syntax = FileSyntax::Toml;
+            Ok(EntryFormat { syntax, ..json("mcp_servers", false, Some(KEY_VARIABLE))? })
         }
-        ClientProgram::Goose | ClientProgram::HoloDeck => Err(ConnectError::Unknown(client.label())),
+        ClientProgram::Goose => {
+            let (syntax, url_key) = (FileSyntax::Yaml, "uri");
+            Ok(EntryFormat { syntax, url_key, ..json("extensions", true, Some("${TOOLGATE_API_KEY}"))? })
+        }
+        ClientProgram::HoloDeck => Err(ConnectError::Unknown(client.label())),
     }
 }
 
@@ -101,7 +127,7 @@ pub fn config_path(
 ) -> Result<PathBuf, ConnectError> {
     entry_format(client)?;
     let mut files = client.files(folder, environment);
-    let has_project = client != ClientProgram::ClaudeDesktop;
+    let has_project = client.has_project_file();
     match scope {
         Scope::Project if !has_project => Err(ConnectError::NoProject(client.label())),
         Scope::Project => Ok(files.swap_remove(0)),
@@ -130,9 +156,11 @@ pub fn connect(
     force: bool,
 ) -> Result<String, ConnectError> {
     let format = entry_format(client)?;
-    let entry = build_entry(client, format, method)?;
-    if format.toml {
-        return toml::connect(text, format.root, name, &entry, force);
+    let entry = build_entry(client, format, name, method)?;
+    match format.syntax {
+        FileSyntax::Json => {}
+        FileSyntax::Toml => return toml::connect(text, format.root, name, &entry, force),
+        FileSyntax::Yaml => return yaml::connect(text, format.root, name, &entry, force),
     }
     let mut top = parse_top(text)?;
     if top.position(format.root).is_none() {
@@ -158,8 +186,10 @@ pub fn disconnect(
     force: bool,
 ) -> Result<Option<String>, ConnectError> {
     let format = entry_format(client)?;
-    if format.toml {
-        return toml::disconnect(text, format.root, name, force);
+    match format.syntax {
+        FileSyntax::Json => {}
+        FileSyntax::Toml => return toml::disconnect(text, format.root, name, force),
+        FileSyntax::Yaml => return yaml::disconnect(text, format.root, name, force),
     }
     let mut top = parse_top(text)?;
     if top.position(format.root).is_none() {
@@ -174,6 +204,57 @@ pub fn disconnect(
     servers.remove(at);
     top.put_inner(format.root, &servers);
     Ok(Some(top.text()))
+}
+
+/// Returns the file's text without these servers, wherever the client has them. `folders` are the folders that servers
+/// may be configured for.
+pub fn remove_servers(
+    client: ClientProgram,
+    text: &str,
+    names: &[String],
+    folders: &[PathBuf],
+) -> Result<String, ConnectError> {
+    let format = entry_format(client)?;
+    let mut text = text.to_owned();
+    for name in names {
+        match format.syntax {
+            FileSyntax::Json => {}
+            FileSyntax::Toml => text = toml::disconnect(&text, format.root, name, true)?.unwrap_or(text),
+            FileSyntax::Yaml => text = yaml::disconnect(&text, format.root, name, true)?.unwrap_or(text),
+        }
+    }
+    if format.syntax == FileSyntax::Json {
+        for place in server_places(client, folders) {
+            let mut top = parse_top(&text)?;
+            if remove_below(&mut top, &place, names)? {
+                text = top.text();
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// Removes entries of the object that the keys lead to. Returns true if there were some.
+fn remove_below(list: &mut EntryList, place: &[String], names: &[String]) -> Result<bool, ConnectError> {
+    let Some((key, rest)) = place.split_first() else {
+        let mut is_changed = false;
+        for name in names {
+            if let Some(at) = list.position(name) {
+                list.remove(at);
+                is_changed = true;
+            }
+        }
+        return Ok(is_changed);
+    };
+    if list.position(key).is_none() {
+        return Ok(false);
+    }
+    let mut inner = servers_object(list, key)?;
+    let is_changed = remove_below(&mut inner, rest, names)?;
+    if is_changed {
+        list.put_inner(key, &inner);
+    }
+    Ok(is_changed)
 }
 
 /// Parses the top-level object. An empty file is treated as an empty object.
@@ -205,16 +286,22 @@ fn parse_with_comments(text: &str) -> Option<Json> {
 fn build_entry(
     client: ClientProgram,
     format: EntryFormat,
+    name: &str,
     method: &ConnectMethod,
 ) -> Result<Map<String, Json>, ConnectError> {
     let mut entry = Map::new();
     let mut put = |key: &str, value: Json| entry.insert(key.to_owned(), value);
+    let is_goose = client == ClientProgram::Goose;
+    if is_goose {
+        put("enabled", true.into());
+        put("name", name.into());
+    }
     match method {
         ConnectMethod::Stdio { command, arguments } => {
             if format.typed {
                 put("type", "stdio".into());
             }
-            put("command", command.as_str().into());
+            put(if is_goose { "cmd" } else { "command" }, command.as_str().into());
             put("args", json!(arguments));
         }
         ConnectMethod::Http { url } => {
@@ -222,10 +309,10 @@ fn build_entry(
                 return Err(ConnectError::NoHttp(client.label()));
             };
             if format.typed {
-                put("type", "http".into());
+                put("type", if is_goose { "streamable_http" } else { "http" }.into());
             }
-            put("url", url.as_str().into());
-            if format.toml {
+            put(format.url_key, url.as_str().into());
+            if format.syntax == FileSyntax::Toml {
                 put("bearer_token_env_var", reference.into());
             } else {
                 put("headers", json!({ "X-API-Key": reference }));
@@ -236,8 +323,9 @@ fn build_entry(
 }
 
 /// Returns true if an entry starts Toolgate with `stdio` or refers to its API key.
-fn is_toolgate_entry(entry: &Json) -> bool {
-    let command = entry["command"].as_str().and_then(|command| command.rsplit(['/', '\\']).next());
+pub fn is_toolgate_entry(entry: &Json) -> bool {
+    let command = entry["command"].as_str().or(entry["cmd"].as_str());
+    let command = command.and_then(|command| command.rsplit(['/', '\\']).next());
     let ours = command.is_some_and(|command| command == "toolgate" || command == "toolgate.exe");
     let args = entry["args"].as_array().map_or(&[][..], Vec::as_slice);
     let stdio = args.iter().any(|word| word == "stdio");
@@ -245,7 +333,8 @@ fn is_toolgate_entry(entry: &Json) -> bool {
     let written = matches!(args, [folder, _, command, ..] if folder == "-C" && command == "stdio");
     let key = [&entry["headers"]["X-API-Key"], &entry["bearer_token_env_var"]];
     let keyed = key.iter().any(|key| key.as_str().is_some_and(|key| key.contains(KEY_VARIABLE)));
-    (ours && stdio) || written || (entry["url"].is_string() && keyed)
+    let has_url = ["url", "httpUrl", "serverUrl", "uri"].iter().any(|key| entry[*key].is_string());
+    (ours && stdio) || written || (has_url && keyed)
 }
 
 #[cfg(test)]

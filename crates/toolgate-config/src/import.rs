@@ -4,6 +4,7 @@
 //! references, and their values are moved to the user's `.env`.
 //! Invariant: this module plans and edits strings; its caller writes the files.
 
+mod clients;
 mod secrets;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ use toolgate_types::{Secret, ServerName};
 use crate::context::{Context, Environment};
 use crate::dialect::{Dialect, mcp};
 use crate::feature::servers::ServerFile;
+use crate::import::clients::DisabledServers;
+pub(crate) use crate::import::clients::server_places;
 use crate::import::secrets::SecretExtractor;
 use crate::keys::{ConfigValue, KeyTable};
 use crate::load::{PROJECT_FILES, parse, to_absolute};
@@ -30,18 +33,26 @@ pub enum ClientProgram {
     ClaudeCode,
     Cursor,
     Codex,
+    Gemini,
+    Windsurf,
+    Zed,
+    Cline,
     Goose,
     HoloDeck,
 }
 
 impl ClientProgram {
     /// All programs, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 7] = [
+    pub const ALL: [(&'static str, Self); 11] = [
         ("vscode", Self::VsCode),
         ("claude-desktop", Self::ClaudeDesktop),
         ("claude-code", Self::ClaudeCode),
         ("cursor", Self::Cursor),
         ("codex", Self::Codex),
+        ("gemini", Self::Gemini),
+        ("windsurf", Self::Windsurf),
+        ("zed", Self::Zed),
+        ("cline", Self::Cline),
         ("goose", Self::Goose),
         ("holodeck", Self::HoloDeck),
     ];
@@ -49,6 +60,11 @@ impl ClientProgram {
     /// Returns the name on the command line.
     pub fn label(self) -> &'static str {
         Self::ALL.into_iter().find(|(_, client)| *client == self).map_or("", |(name, _)| name)
+    }
+
+    /// Returns true if it also has a configuration per project, in the first of its files.
+    pub(crate) fn has_project_file(self) -> bool {
+        !matches!(self, Self::ClaudeDesktop | Self::Windsurf | Self::Cline | Self::Goose)
     }
 
     /// Returns the files with its servers: those of the project first, then those of the user.
@@ -65,6 +81,9 @@ impl ClientProgram {
             Self::VsCode => {
                 let mut files = vec![project.join(".vscode/mcp.json")];
                 files.extend(settings("Code/User/mcp.json"));
+                // Servers of earlier versions are among the settings, below `mcp`.
+                files.push(project.join(".vscode/settings.json"));
+                files.extend(settings("Code/User/settings.json"));
                 files
             }
             Self::ClaudeDesktop => settings("Claude/claude_desktop_config.json").to_vec(),
@@ -74,9 +93,27 @@ impl ClientProgram {
                 let own = variable("CODEX_HOME").unwrap_or_else(|| home.join(".codex"));
                 vec![project.join(".codex/config.toml"), own.join("config.toml")]
             }
+            Self::Gemini => {
+                vec![project.join(".gemini/settings.json"), home.join(".gemini/settings.json")]
+            }
+            Self::Windsurf => vec![home.join(".codeium/windsurf/mcp_config.json")],
+            Self::Zed => {
+                let [linux, _, windows] = settings("");
+                let own = [linux.join("zed"), home.join(".config/zed"), windows.join("Zed")];
+                let own = own.map(|folder| folder.join("settings.json"));
+                std::iter::once(project.join(".zed/settings.json")).chain(own).collect()
+            }
+            Self::Cline => {
+                let extension = "Code/User/globalStorage/saoudrizwan.claude-dev";
+                settings(&format!("{extension}/settings/cline_mcp_settings.json")).to_vec()
+            }
             Self::Goose => {
-                let mut files = settings("goose/config.yaml").to_vec();
+                let [linux, _, windows] = settings("");
+                let windows = windows.join("Block/goose/config/config.yaml");
+                let mut files =
+                    vec![linux.join("goose/config.yaml"), home.join(".config/goose/config.yaml"), windows];
                 files.extend(settings("Block/goose/config/config.yaml"));
+                files.extend(settings("goose/config.yaml"));
                 files
             }
             Self::HoloDeck => vec![project.join("agent.yaml"), home.join(".holodeck/config.yaml")],
@@ -96,6 +133,8 @@ pub struct ImportPlan {
     pub registry: PathBuf,
     /// Project file, if it exists and does not name the registry.
     pub unlinked_project_file: Option<PathBuf>,
+    /// Servers that were skipped because an earlier file has them.
+    pub duplicates: Vec<DuplicateServer>,
     /// Skipped entries and keys, with their locations.
     pub report: Report,
 }
@@ -106,13 +145,44 @@ pub struct ImportedServer {
     pub name: String,
     /// Keys and values of the entry.
     pub entry: Json,
-    /// File it comes from.
+    /// File it comes from, for messages.
     pub from: String,
+    /// Path of that file.
+    pub path: PathBuf,
 }
 
-/// Reads the files of another program. If several files define a server, the first one wins.
-pub fn plan_import(project: &Path, files: &[PathBuf], environment: &Environment) -> ImportPlan {
+/// A server that another file defined before.
+#[derive(Debug)]
+pub struct DuplicateServer {
+    pub name: String,
+    pub path: PathBuf,
+    /// True if both have the same settings.
+    pub is_same: bool,
+}
+
+/// A file to import.
+#[derive(Debug, Clone)]
+pub struct ImportSource {
+    pub path: PathBuf,
+    /// The program that it belongs to, if that is known.
+    pub client: Option<ClientProgram>,
+}
+
+/// Reads the files of other programs. If several files define a server, the first one wins. `folders` are the folders
+/// that servers may be configured for.
+pub fn plan_import(
+    project: &Path,
+    files: &[ImportSource],
+    folders: &[PathBuf],
+    environment: &Environment,
+) -> ImportPlan {
     let mut cx = Context::new(to_absolute(project, environment), environment);
+    let folders: Vec<_> = folders.iter().map(|folder| to_absolute(folder, environment)).collect();
+    let has_claude = files.iter().any(|file| file.client == Some(ClientProgram::ClaudeCode));
+    let disabled = match has_claude {
+        true => DisabledServers::read(&folders, environment, &mut cx),
+        false => DisabledServers::default(),
+    };
     let dotenv = cx.project.join(".env");
     let dotenv = dotenv.is_file().then(|| cx.read_env_file(&dotenv)).flatten().unwrap_or_default();
     let mut moved = SecretExtractor {
@@ -121,9 +191,15 @@ pub fn plan_import(project: &Path, files: &[PathBuf], environment: &Environment)
         lines: Vec::new(),
     };
     let (mut servers, mut inputs) = (Vec::new(), Vec::new());
-    for file in files {
-        let Some(node) = parse(&to_absolute(file, environment), &mut cx) else { continue };
-        take_servers(&node, &mut servers, &mut moved, &mut cx);
+    let mut duplicates = Vec::new();
+    for ImportSource { path, client } in files {
+        let Some(node) = parse(&to_absolute(path, environment), &mut cx) else { continue };
+        let mut entries = source_entries(&node, path, *client, &folders, &mut cx);
+        if *client == Some(ClientProgram::ClaudeCode) {
+            let unused = entries.iter_mut().filter(|server| disabled.contains(&server.key, path));
+            unused.for_each(clients::disable);
+        }
+        take_servers(&node, entries, path, &mut servers, &mut duplicates, &mut moved, &mut cx);
         if let Some(Value::List(items)) = node.get("inputs").map(|inputs| &inputs.value) {
             inputs.extend(items.iter().map(to_json_value));
         }
@@ -131,7 +207,36 @@ pub fn plan_import(project: &Path, files: &[PathBuf], environment: &Environment)
     cx.secrets.extend(moved.lines.iter().map(|(_, value)| value.clone()));
     let (registry, unnamed_in) = find_registry(project, environment);
     let report = Report::new(cx.sources, cx.problems, cx.secrets);
-    ImportPlan { servers, inputs, secrets: moved.lines, registry, unlinked_project_file: unnamed_in, report }
+    let secrets = moved.lines;
+    ImportPlan { servers, inputs, secrets, registry, unlinked_project_file: unnamed_in, duplicates, report }
+}
+
+/// Returns the servers of a file, with the keys of Toolgate.
+fn source_entries(
+    node: &Node,
+    path: &Path,
+    client: Option<ClientProgram>,
+    folders: &[PathBuf],
+    cx: &mut Context<'_>,
+) -> Vec<MapEntry> {
+    use ClientProgram::{Codex, Goose, HoloDeck};
+    match client {
+        // Detected by their keys, as any other file is.
+        None | Some(Codex | Goose | HoloDeck) => {
+            let entries = entries(node, cx);
+            entries.iter().map(|entry| clients::normalize(entry, None)).collect()
+        }
+        Some(client) => {
+            let entries = clients::servers(node, client, folders);
+            // Other settings of an editor are no reason for a warning.
+            if entries.is_empty() && !path.ends_with("settings.json") {
+                let from = cx.sources.get(node.span.source).name().to_owned();
+                let nothing = Problem::without_span(format!("`{from}` holds no MCP servers"));
+                cx.push(Problem { severity: Severity::Warning, ..nothing });
+            }
+            entries
+        }
+    }
 }
 
 /// Returns the project's registry, and the project file if it does not name the registry.
@@ -154,17 +259,14 @@ fn find_registry(project: &Path, environment: &Environment) -> (PathBuf, Option<
 /// Takes the servers of one file and reports skipped entries.
 fn take_servers(
     node: &Node,
+    entries: Vec<MapEntry>,
+    path: &Path,
     servers: &mut Vec<ImportedServer>,
+    duplicates: &mut Vec<DuplicateServer>,
     moved: &mut SecretExtractor<'_>,
     cx: &mut Context<'_>,
 ) {
     let from = cx.sources.get(node.span.source).name().to_owned();
-    let problems_before = cx.problems.len();
-    let entries = entries(node, cx);
-    if entries.is_empty() && cx.problems.len() == problems_before {
-        let nothing = Problem::without_span(format!("`{from}` holds no MCP servers"));
-        cx.push(Problem { severity: Severity::Warning, ..nothing });
-    }
     // A key of VS Code, next to the servers.
     if let Value::Map(top) = &node.value
         && let Some(sandbox) = top.iter().find(|entry| entry.key == "sandbox")
@@ -176,6 +278,10 @@ fn take_servers(
         if let Some(taken) = servers.iter().find(|taken| taken.name == server.key) {
             let message = format!("MCP server `{}` was already imported from {}", server.key, taken.from);
             cx.push(Problem::note(server.key_span, message));
+            let mut entry = to_json_value(&drop_unknown(&server, cx));
+            moved.extract(&server.key, &mut entry);
+            let is_same = entry == taken.entry;
+            duplicates.push(DuplicateServer { name: server.key, path: path.to_owned(), is_same });
             continue;
         }
         if let Some(why) = rejection_reason(&server) {
@@ -185,7 +291,7 @@ fn take_servers(
         }
         let mut entry = to_json_value(&drop_unknown(&server, cx));
         moved.extract(&server.key, &mut entry);
-        servers.push(ImportedServer { name: server.key, entry, from: from.clone() });
+        servers.push(ImportedServer { name: server.key, entry, from: from.clone(), path: path.to_owned() });
     }
 }
 
@@ -210,8 +316,9 @@ fn rejection_reason(server: &MapEntry) -> Option<String> {
     other.map(|scheme| format!("`{scheme}://` URLs are not supported"))
 }
 
-/// Returns the servers of a file of any dialect, including Claude Code's servers per folder.
+/// Returns the servers of a file of any dialect, including Claude Code's servers per folder. Warns if there are none.
 fn entries(node: &Node, cx: &mut Context<'_>) -> Vec<MapEntry> {
+    let problems_before = cx.problems.len();
     let folder = cx.project.display().to_string();
     let of_folder = node.get("projects").and_then(|projects| projects.get(&folder)).map(mcp::servers);
     let path = cx.sources.get(node.span.source).path().unwrap_or(Path::new("")).to_owned();
@@ -225,6 +332,11 @@ fn entries(node: &Node, cx: &mut Context<'_>) -> Vec<MapEntry> {
     }
     let mut all = of_folder.unwrap_or_default();
     all.extend(entries);
+    if all.is_empty() && cx.problems.len() == problems_before {
+        let from = cx.sources.get(node.span.source).name().to_owned();
+        let nothing = Problem::without_span(format!("`{from}` holds no MCP servers"));
+        cx.push(Problem { severity: Severity::Warning, ..nothing });
+    }
     all
 }
 

@@ -26,7 +26,7 @@ pub(crate) use access::{
     PolicyTestArgs, RevokeKeyArgs, RotateKeyArgs, WhyArgs,
 };
 pub(crate) use agent::{AgentArgs, ChatArgs, RunArgs, RunsArgs, RunsCommand};
-pub(crate) use clients::{ConnectArgs, ConnectScope, ImportArgs};
+pub(crate) use clients::{ConnectArgs, ConnectClient, ConnectScope, ImportArgs};
 pub(crate) use help::grouped_command;
 pub(crate) use records::{
     LogArgs, LogCommand, LogFilter, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand,
@@ -113,7 +113,8 @@ Examples:
   toolgate init               in the current folder
   toolgate init my-project    in a new folder
 
-Existing files are never overwritten.")]
+The project is named after its folder. Existing files are never overwritten; lines are added to an
+existing .gitignore.")]
     Init(InitArgs),
     /// Check the configuration and explain it
     #[command(after_help = "\
@@ -131,6 +132,17 @@ all files. Starts and writes nothing.
 
 Exit codes: 0 valid, 1 contract not met or no gateway runs, 78 invalid configuration.")]
     Check(CheckArgs),
+    /// Find out why something does not work
+    #[command(after_help = "\
+Examples:
+  toolgate doctor
+  toolgate -C my-project doctor --json | jq '.checks[] | select(.status != \"good\")'
+
+Checks versions, the configuration, the programs of servers and tools, the network, keys, ports and
+permissions, and says what to do. Starts and writes nothing.
+
+Exit codes: 0 no problem, 1 a problem, 78 invalid configuration.")]
+    Doctor,
     /// Show, approve and change MCP servers
     #[command(after_help = "\
 Examples:
@@ -265,9 +277,12 @@ Examples:
   toolgate import vscode                     servers of VS Code, for this folder and for you
   toolgate import ~/.codex/config.toml       servers of one file
   toolgate import claude-desktop --dry-run   show the result, write nothing
+  toolgate import --all                      servers of every client that is configured here
+  toolgate import cursor --take-over         also remove them from Cursor, and add Toolgate there
 
 Servers are added to `mcp.json` as they are written: `${VAR}` stays `${VAR}`. Passwords and tokens in
-plain text go to `.env`; do not commit that file.")]
+plain text go to `.env`; do not commit that file. Config files of clients are looked for in the
+project, in the current folder and in your home. `toolgate connect CLIENT --undo` undoes `--take-over`.")]
     Import(ImportArgs),
     /// Add Toolgate to the MCP servers of an editor or agent
     #[command(after_help = connect::HELP)]

@@ -67,6 +67,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Init(args) => command::init::run(args, project, &output),
         Command::Check(args) => command::check::run(args, project, &output),
+        Command::Doctor => command::doctor::run(project, &output),
         Command::Servers(args) => command::servers::run(args, project, &output),
         Command::Tools(command) => command::tools::run(command, project, &output),
         Command::Eval(args) => command::eval::run(args, project, &output),

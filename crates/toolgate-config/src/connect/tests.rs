@@ -216,7 +216,7 @@ fn config_paths() {
     assert_eq!(at(ClientProgram::Cursor, Scope::User).unwrap(), Path::new("/people/ann/.cursor/mcp.json"));
     assert_eq!(at(ClientProgram::Codex, Scope::User).unwrap(), Path::new("/people/ann/.codex/config.toml"));
     assert!(matches!(at(ClientProgram::ClaudeDesktop, Scope::Project), Err(ConnectError::NoProject(_))));
-    assert!(matches!(at(ClientProgram::Goose, Scope::User), Err(ConnectError::Unknown("goose"))));
+    assert!(matches!(at(ClientProgram::HoloDeck, Scope::User), Err(ConnectError::Unknown("holodeck"))));
 }
 
 /// An executable of any name recognises its own entry.

@@ -75,7 +75,7 @@ fn translate(extension: &MapEntry, cx: &mut Context<'_>) -> Node {
 }
 
 /// Writes `$NAME`, which goose accepts, as `${NAME}`.
-fn with_braces(node: &Node) -> Node {
+pub(crate) fn with_braces(node: &Node) -> Node {
     let value = match &node.value {
         Value::Scalar(scalar) if scalar.kind == ScalarKind::String => {
             Value::Scalar(Scalar { kind: ScalarKind::String, text: add_braces(&scalar.text) })

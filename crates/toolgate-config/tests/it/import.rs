@@ -1,13 +1,14 @@
 //! Imports of other programs' servers: the planned changes, and the handling of plain-text secrets.
 
-use toolgate_config::{Environment, ImportPlan, add_servers, plan_import};
+use toolgate_config::{Environment, ImportPlan, ImportSource, add_servers, plan_import};
 
 use super::{environment, fixtures, project};
 
 fn plan(files: &[(&str, &str)]) -> ImportPlan {
     let folder = project(files);
     let paths: Vec<_> = files.iter().map(|(name, _)| folder.path().join(name)).collect();
-    plan_import(folder.path(), &paths, &Environment::default())
+    let sources: Vec<_> = paths.into_iter().map(|path| ImportSource { path, client: None }).collect();
+    plan_import(folder.path(), &sources, &[], &Environment::default())
 }
 
 /// Returns the only server, and the lines for `.env`.
@@ -81,7 +82,8 @@ fn imports_every_client() {
         ("agent", "holodeck.yaml"),
     ];
     for (folder, file) in clients {
-        let import = plan_import(&fixtures(folder), &[fixtures(folder).join(file)], &environment(&[]));
+        let source = ImportSource { path: fixtures(folder).join(file), client: None };
+        let import = plan_import(&fixtures(folder), &[source], &[], &environment(&[]));
         let (text, left) = add_servers("{}", &import, false).unwrap();
         assert_eq!(left, Vec::<String>::new());
         insta::assert_snapshot!(

@@ -27,6 +27,15 @@ pub(crate) struct ConnectArgs {
     /// Overwrite or remove an entry that does not belong to Toolgate
     #[arg(long)]
     pub(crate) force: bool,
+    /// Move the servers of the client to mcp.json, so that it reaches them only through Toolgate
+    #[arg(long, conflicts_with = "remove")]
+    pub(crate) take_over: bool,
+    /// With --take-over: overwrite servers of the same name in mcp.json
+    #[arg(long, requires = "take_over")]
+    pub(crate) replace: bool,
+    /// Undo the last --take-over of the client
+    #[arg(long, conflicts_with_all = ["remove", "take_over", "http", "profile"])]
+    pub(crate) undo: bool,
     /// Show the difference, write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -40,6 +49,11 @@ pub(crate) enum ConnectClient {
     ClaudeDesktop,
     Cursor,
     Codex,
+    Gemini,
+    Windsurf,
+    Zed,
+    Cline,
+    Goose,
 }
 
 impl ConnectClient {
@@ -50,7 +64,17 @@ impl ConnectClient {
             Self::ClaudeDesktop => ClientProgram::ClaudeDesktop,
             Self::Cursor => ClientProgram::Cursor,
             Self::Codex => ClientProgram::Codex,
+            Self::Gemini => ClientProgram::Gemini,
+            Self::Windsurf => ClientProgram::Windsurf,
+            Self::Zed => ClientProgram::Zed,
+            Self::Cline => ClientProgram::Cline,
+            Self::Goose => ClientProgram::Goose,
         }
+    }
+
+    /// Returns the client, if it can be connected.
+    pub(crate) fn find(client: ClientProgram) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|known| known.client() == client)
     }
 }
 
@@ -67,9 +91,16 @@ fn web_address(text: &str) -> Result<String, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// File, or one of: vscode, claude-desktop, claude-code, cursor, codex, goose, holodeck
-    #[arg(value_name = "FILE|CLIENT")]
-    pub(crate) from: String,
+    /// File, or one of: vscode, claude-desktop, claude-code, cursor, codex, gemini, windsurf, zed, cline,
+    /// goose, holodeck
+    #[arg(value_name = "FILE|CLIENT", required_unless_present = "all")]
+    pub(crate) from: Option<String>,
+    /// Import from every client that is configured here
+    #[arg(long, conflicts_with = "from")]
+    pub(crate) all: bool,
+    /// Move the servers: remove them from the client, and add Toolgate there
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Show the result, write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

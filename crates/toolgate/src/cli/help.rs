@@ -11,7 +11,7 @@ use super::Cli;
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Set up", &["init", "import", "connect", "schema", "completions", "man"]),
     ("Run", &["serve", "stdio", "run", "chat"]),
-    ("Look", &["check", "plan", "why", "log", "runs", "prompts", "resources", "eval"]),
+    ("Look", &["check", "plan", "doctor", "why", "log", "runs", "prompts", "resources", "eval"]),
     ("Manage", &["servers", "tools", "callers", "questions", "policy"]),
 ];
 

@@ -298,8 +298,11 @@ pub(crate) fn report_errors(errors: &[StartError], output: &Output) -> u8 {
 
 /// Returns the exit code of a command that shows the servers accepted by the filter, or their tools.
 pub(crate) fn outage_code(app: &App, filter: impl Fn(&str) -> bool) -> u8 {
+    let runtime = app.runtime();
     let is_down = |server: &ServerStatus| server.retry_in_ms.is_some() && filter(&server.name);
-    if app.runtime().servers().iter().any(is_down) { SERVER_DOWN } else { crate::DONE }
+    // A server that is retried has no answer either.
+    let is_awaited = runtime.awaited_servers().iter().any(|name| filter(name));
+    if is_awaited || runtime.servers().iter().any(is_down) { SERVER_DOWN } else { crate::DONE }
 }
 
 /// Prints a note about servers that have not listed their tools within the wait.

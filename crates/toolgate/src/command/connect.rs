@@ -12,6 +12,7 @@ use toolgate_redact::printable;
 use crate::DONE;
 use crate::cli::{ConnectArgs, ConnectScope, ProjectArgs};
 use crate::command::import::write_atomically;
+use crate::command::take_over;
 use crate::output::{BOLD, Output, display_path, error_with_hint};
 use crate::owner_key;
 
@@ -23,14 +24,24 @@ Examples:
   toolgate -C ~/gate connect cursor --http http://127.0.0.1:7332/mcp
   toolgate connect vscode --profile coding     with the tools of a profile of toolgate.yaml
   toolgate connect vscode --remove             remove the entry
+  toolgate connect cursor --take-over          move the servers of Cursor behind Toolgate
+  toolgate connect cursor --undo               move them back
 
 Without `--http`, the client starts `toolgate stdio` for the project of `-C`. With it, the client sends
 the key in TOOLGATE_API_KEY of its own environment; no key is written. Only the entry of Toolgate
 changes. An entry of the same name that does not belong to Toolgate is kept unless `--force` is given.
+With `--take-over`, the other servers of the client move to mcp.json: none is there twice, and no call
+goes around the log. The files as they were are kept in .toolgate until `--undo`.
 
 Exit codes: 0 done or nothing to do, 1 rejected or not written, 2 wrong usage.";
 
 pub(crate) fn run(args: &ConnectArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    if args.undo {
+        return take_over::undo(args.client.client(), project, output);
+    }
+    if args.take_over {
+        return take_over::run(args, project, output);
+    }
     let environment = owner_key::environment();
     let client = args.client.client();
     let scope = match args.scope {
@@ -68,7 +79,10 @@ pub(crate) fn run(args: &ConnectArgs, project: &ProjectArgs, output: &Output) ->
     )
 }
 
-fn connect_method(args: &ConnectArgs, project: &ProjectArgs) -> Result<ConnectMethod, ConnectError> {
+pub(crate) fn connect_method(
+    args: &ConnectArgs,
+    project: &ProjectArgs,
+) -> Result<ConnectMethod, ConnectError> {
     if let Some(url) = &args.http {
         let url = match &args.profile {
             Some(profile) => format!("{}/{profile}", url.trim_end_matches('/')),
@@ -94,7 +108,7 @@ fn connect_method(args: &ConnectArgs, project: &ProjectArgs) -> Result<ConnectMe
 }
 
 /// Returns the changed lines without context, because other lines may contain secrets.
-fn difference(before: &str, after: &str) -> String {
+pub(crate) fn difference(before: &str, after: &str) -> String {
     let difference = TextDiff::from_lines(before, after);
     difference.unified_diff().context_radius(0).missing_newline_hint(false).to_string()
 }
@@ -146,16 +160,18 @@ fn print_result(
     Ok(DONE)
 }
 
-fn connect_error(error: ConnectError, args: &ConnectArgs) -> anyhow::Error {
+pub(crate) fn connect_error(error: ConnectError, args: &ConnectArgs) -> anyhow::Error {
     let hint = match &error {
         ConnectError::NoProject(_) => "use `--scope user`",
         ConnectError::NoHttp(_) => "omit `--http`: the client starts `toolgate stdio` itself",
         ConnectError::Foreign(_) if args.remove => "use `--force` to remove it anyway",
         ConnectError::Foreign(_) => "use `--name` for another name, or `--force` to overwrite the entry",
         ConnectError::NoTable(_) => "edit the file by hand: the entry is not a separate table",
-        ConnectError::Unknown(_) | ConnectError::Text(_) | ConnectError::Toml(_) | ConnectError::Shape(_) => {
-            "fix the file by hand first"
-        }
+        ConnectError::Unknown(_)
+        | ConnectError::Text(_)
+        | ConnectError::Toml(_)
+        | ConnectError::Yaml(_)
+        | ConnectError::Shape(_) => "fix the file by hand first",
     };
     error_with_hint(chain(&error), hint)
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde_json::json;
-use toolgate_config::{ClientProgram, Environment, ImportPlan, ImportedServer, add_servers, plan_import};
+use toolgate_config::{
+    ClientProgram, Environment, ImportPlan, ImportSource, ImportedServer, add_servers, plan_import,
+};
 use toolgate_redact::printable;
 use toolgate_store::document::{EntryKind, RegistryDocument};
 use toolgate_store::file::disk::RealDisk;
@@ -13,14 +15,22 @@ use toolgate_store::file::{RegistryFiles, RegistryPaths};
 use toolgate_types::Secret;
 
 use crate::DONE;
-use crate::cli::{ImportArgs, ProjectArgs};
+use crate::cli::{ConnectArgs, ConnectClient, ConnectScope, ImportArgs, ProjectArgs};
+use crate::command::take_over;
 use crate::output::{BOLD, Output, display_path, error_with_hint, mask_strings, toolgate_command};
 use crate::owner_key;
 
 pub(crate) fn run(args: &ImportArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let environment = owner_key::environment();
-    let files = source_files(&args.from, &project.folder, &environment)?;
-    let import = plan_import(&project.folder, &files, &environment);
+    let folders = client_folders(project)?;
+    if args.take_over {
+        return take_over_all(args, &folders, &environment, project, output);
+    }
+    let (from, files) = match &args.from {
+        Some(from) => (from.clone(), source_files(from, &folders, &environment)?),
+        None => ("any client".to_owned(), all_client_files(&folders, &environment)),
+    };
+    let import = plan_import(&project.folder, &files, &folders, &environment);
     output.message(&import.report.render());
     if import.report.has_errors() || import.servers.is_empty() {
         let broken = import.report.has_errors();
@@ -29,7 +39,7 @@ pub(crate) fn run(args: &ImportArgs, project: &ProjectArgs, output: &Output) -> 
         } else {
             "name another file, or another client"
         };
-        return Err(error_with_hint(format!("no servers imported from {}", args.from), hint));
+        return Err(error_with_hint(format!("no servers imported from {from}"), hint));
     }
     let target = &import.registry;
     if target.is_dir() {
@@ -109,21 +119,97 @@ fn next_step(dry_run: bool, import: &ImportPlan, toolgate: &str) -> String {
     }
 }
 
+/// Returns the folders that clients may have a configuration for: that of the project, and the current one.
+pub(crate) fn client_folders(project: &ProjectArgs) -> anyhow::Result<Vec<PathBuf>> {
+    let here = std::env::current_dir().context("there is no current folder")?;
+    let folder = fs_err::canonicalize(&project.folder).unwrap_or_else(|_| here.join(&project.folder));
+    let mut folders = vec![folder];
+    if !folders.contains(&here) {
+        folders.push(here);
+    }
+    Ok(folders)
+}
+
+/// Returns the existing config files of a client.
+pub(crate) fn client_files(
+    client: ClientProgram,
+    folders: &[PathBuf],
+    environment: &Environment,
+) -> Vec<ImportSource> {
+    let mut files: Vec<ImportSource> = Vec::new();
+    for path in folders.iter().flat_map(|folder| client.files(folder, environment)) {
+        if path.is_file() && !files.iter().any(|known| known.path == path) {
+            files.push(ImportSource { path, client: Some(client) });
+        }
+    }
+    files
+}
+
+/// Returns the existing config files of all clients.
+fn all_client_files(folders: &[PathBuf], environment: &Environment) -> Vec<ImportSource> {
+    let clients = ClientProgram::ALL.into_iter();
+    clients.flat_map(|(_, client)| client_files(client, folders, environment)).collect()
+}
+
+/// Takes over the servers of one client, or of all that have some.
+fn take_over_all(
+    args: &ImportArgs,
+    folders: &[PathBuf],
+    environment: &Environment,
+    project: &ProjectArgs,
+    output: &Output,
+) -> anyhow::Result<u8> {
+    let is_meant = |name: &str, client| match &args.from {
+        Some(from) => from == name,
+        None => !client_files(client, folders, environment).is_empty(),
+    };
+    let clients = ClientProgram::ALL.into_iter().filter(|(name, client)| is_meant(name, *client));
+    let clients: Vec<_> = clients.filter_map(|(_, client)| ConnectClient::find(client)).collect();
+    if clients.is_empty() {
+        let from = args.from.as_deref().unwrap_or("any client");
+        let hint = "name a client that `toolgate connect` knows";
+        return Err(error_with_hint(format!("nothing can be taken over from {from}"), hint));
+    }
+    for client in clients {
+        let connect = ConnectArgs {
+            client,
+            http: None,
+            profile: None,
+            scope: ConnectScope::User,
+            name: "toolgate".to_owned(),
+            remove: false,
+            force: false,
+            take_over: true,
+            replace: args.replace,
+            undo: false,
+            dry_run: args.dry_run,
+        };
+        take_over::run(&connect, project, output)?;
+    }
+    Ok(DONE)
+}
+
 /// Returns the files to read: the existing config files of a client, or the named file.
-fn source_files(from: &str, project: &Path, environment: &Environment) -> anyhow::Result<Vec<PathBuf>> {
+fn source_files(
+    from: &str,
+    folders: &[PathBuf],
+    environment: &Environment,
+) -> anyhow::Result<Vec<ImportSource>> {
     let Some((_, client)) = ClientProgram::ALL.into_iter().find(|(name, _)| *name == from) else {
         let path = PathBuf::from(from);
         if path.is_file() {
-            return Ok(vec![path]);
+            return Ok(vec![ImportSource { path, client: None }]);
         }
         let names = ClientProgram::ALL.map(|(name, _)| name).join(", ");
         let message = format!("`{from}` is neither a file nor a known client");
         return Err(error_with_hint(message, format!("known clients: {names}")));
     };
-    let places = client.files(project, environment);
-    let found: Vec<_> = places.iter().filter(|path| path.is_file()).cloned().collect();
+    let found = client_files(client, folders, environment);
     if found.is_empty() {
-        let places: Vec<_> = places.iter().map(|path| display_path(path)).collect();
+        let places = folders.iter().flat_map(|folder| client.files(folder, environment));
+        let mut places: Vec<_> = places.map(|path| display_path(&path)).collect();
+        let mut seen = std::collections::HashSet::new();
+        places.retain(|place| seen.insert(place.clone()));
         let message = format!("{from} has no configuration here");
         return Err(error_with_hint(message, format!("name the file; looked for {}", places.join(", "))));
     }
@@ -131,7 +217,7 @@ fn source_files(from: &str, project: &Path, environment: &Environment) -> anyhow
 }
 
 /// Returns the variables that the imported servers refer to.
-fn env_lines(import: &ImportPlan, taken: &[&ImportedServer]) -> Vec<(String, Secret)> {
+pub(crate) fn env_lines(import: &ImportPlan, taken: &[&ImportedServer]) -> Vec<(String, Secret)> {
     let used = |(name, _): &&(String, Secret)| {
         let reference = format!("${{{name}}}");
         taken.iter().any(|server| server.entry.to_string().contains(&reference))
@@ -151,7 +237,7 @@ pub(crate) fn write_atomically(path: &Path, before: Option<&str>, text: &str) ->
 }
 
 /// Appends variables to a file, created with mode 0600.
-fn append_private(path: &Path, lines: &[(String, Secret)]) -> anyhow::Result<()> {
+pub(crate) fn append_private(path: &Path, lines: &[(String, Secret)]) -> anyhow::Result<()> {
     if lines.is_empty() {
         return Ok(());
     }

@@ -26,7 +26,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use toolgate_agent::model::Part;
 use toolgate_app::socket::connect_command;
-use toolgate_app::{App, CommandHandler};
+use toolgate_app::{App, CommandHandler, StateFolder};
 use toolgate_runtime::questions::{
     Answer, AnswerSchema, ApprovalQuestion, ElicitationQuestion, InputQuestion, Question, ShownArguments,
 };
@@ -183,6 +183,15 @@ pub(crate) fn run(cli: &Cli, output: &Output) -> anyhow::Result<Option<u8>> {
     // A question at the terminal may never be answered, so its thread is not awaited.
     tokio.shutdown_background();
     outcome
+}
+
+/// Returns the version of the running gateway of a project; `None` if none is running or responds.
+pub(crate) async fn gateway_version(state: &StateFolder) -> Option<String> {
+    let stream = connect_command(state).await.ok().flatten()?;
+    let (reader, _writer) = stream.into_split();
+    let mut frames = FrameReader::new(reader);
+    let ready = timeout(READY_TIMEOUT, frames.next::<ReadyFrame>()).await.ok().flatten()?;
+    Some(ready.version)
 }
 
 /// Sends a command, and prints its output until it ends.

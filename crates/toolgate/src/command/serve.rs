@@ -123,7 +123,7 @@ fn print_greeting(
         "try one of these; Ctrl-C stops the gateway\n  \
          curl -H \"X-API-Key: {shown}\" {url}/v1/tools\n  \
          {toolgate} run \"…\"                # an agent with these tools; it needs no model\n  \
-         {toolgate} connect claude-code    # or vscode, cursor, claude-desktop, codex"
+         {toolgate} connect claude-code    # or vscode, cursor, codex, gemini, zed, …"
     ));
     Ok(())
 }

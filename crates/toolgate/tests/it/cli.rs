@@ -2,6 +2,7 @@
 
 mod connect;
 mod docs;
+mod doctor;
 mod escapes;
 mod help;
 mod import;
@@ -10,4 +11,5 @@ mod listings;
 mod policy_test;
 mod running_gateway;
 mod search;
+mod take_over;
 mod tutorial;

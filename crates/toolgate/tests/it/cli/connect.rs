@@ -14,12 +14,18 @@ fn text(program: &Program, name: &str) -> String {
     program.read(name).replace(env!("CARGO_BIN_EXE_toolgate"), "[toolgate]").replace(&project, "[project]")
 }
 
+const CLINE: &str =
+    "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json";
+
 /// For every client: its file with the entry, and byte for byte as before after `disconnect`.
 #[test]
 fn every_client_is_connected_and_disconnected() {
     let servers = "{\n  // Mine.\n  \"servers\": {\n    \"files\": { \"command\": \"files\" }\n  }\n}\n";
     let json =
         "{\n  \"theme\": \"dark\",\n  \"mcpServers\": {\n    \"files\": { \"command\": \"files\" }\n  }\n}\n";
+    let zed = "{\n  // Mine.\n  \"context_servers\": {\n    \"files\": { \"command\": \"files\" }\n  }\n}\n";
+    let goose =
+        "GOOSE_MODEL: x # Mine.\nextensions:\n  # The files.\n  files:\n    type: stdio\n    cmd: files\n";
     let toml = "model = \"gpt\" # Mine.\n\n[mcp_servers.files]\ncommand = \"files\"\n";
     for (client, scope, file, before) in [
         ("vscode", "user", "~/.config/Code/User/mcp.json", servers),
@@ -31,6 +37,13 @@ fn every_client_is_connected_and_disconnected() {
         ("cursor", "project", ".cursor/mcp.json", json),
         ("codex", "user", "~/.codex/config.toml", toml),
         ("codex", "project", ".codex/config.toml", toml),
+        ("gemini", "user", "~/.gemini/settings.json", json),
+        ("gemini", "project", ".gemini/settings.json", json),
+        ("windsurf", "user", "~/.codeium/windsurf/mcp_config.json", json),
+        ("zed", "user", "~/.config/zed/settings.json", zed),
+        ("zed", "project", ".zed/settings.json", zed),
+        ("cline", "user", CLINE, json),
+        ("goose", "user", "~/.config/goose/config.yaml", goose),
     ] {
         let program = Program::new(&[(file, before)]);
         let line = format!("connect {client} --scope {scope}");
@@ -46,8 +59,7 @@ fn every_client_is_connected_and_disconnected() {
         );
         assert!(written.contains("files"), "{written}");
         // `import` finds the servers again in the written file.
-        let import =
-            program.run_list(&["import", program.path(file).to_str().unwrap(), "--dry-run", "--json"]);
+        let import = program.run_list(&["import", client, "--dry-run", "--json"]);
         assert!(import.stdout.contains("\"name\": \"toolgate\""), "{import}");
         assert!(program.run(&line).stderr.contains("is already in"), "a second time is nothing new");
         assert_eq!(program.read(file), written);

@@ -35,6 +35,7 @@ fn help() {
     Look:
       check        Check the configuration and explain it
       plan         Show the effect of changed files before they are used
+      doctor       Find out why something does not work
       why          Explain whether a caller may use a tool
       log          Show the execution log
       runs         Show past runs of the agent
@@ -92,7 +93,8 @@ fn help() {
       toolgate init               in the current folder
       toolgate init my-project    in a new folder
 
-    Existing files are never overwritten.
+    The project is named after its folder. Existing files are never overwritten; lines are added to an
+    existing .gitignore.
     ");
     assert_snapshot!(run("check --help").stdout, @r"
     Check the configuration and explain it
@@ -155,20 +157,22 @@ fn help() {
     assert_snapshot!(run("import --help").stdout, @r"
     Import MCP servers from another program
 
-    Usage: toolgate import [OPTIONS] <FILE|CLIENT>
+    Usage: toolgate import [OPTIONS] [FILE|CLIENT]
 
     Arguments:
-      <FILE|CLIENT>  File, or one of: vscode, claude-desktop, claude-code, cursor, codex, goose,
-                     holodeck
+      [FILE|CLIENT]  File, or one of: vscode, claude-desktop, claude-code, cursor, codex, gemini,
+                     windsurf, zed, cline, goose, holodeck
 
     Options:
+          --all            Import from every client that is configured here
       -C, --project <DIR>  Project folder [default: .]
-          --dry-run        Show the result, write nothing
           --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
-          --replace        Overwrite servers of the same name, which are skipped otherwise
+          --take-over      Move the servers: remove them from the client, and add Toolgate there
+          --dry-run        Show the result, write nothing
           --standalone     Start the servers for this command, even if `toolgate serve` runs for the
                            project
           --json           Print one JSON document on stdout; messages go to stderr
+          --replace        Overwrite servers of the same name, which are skipped otherwise
           --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
                            [default: auto]
       -h, --help           Print help
@@ -177,10 +181,14 @@ fn help() {
       toolgate import vscode                     servers of VS Code, for this folder and for you
       toolgate import ~/.codex/config.toml       servers of one file
       toolgate import claude-desktop --dry-run   show the result, write nothing
+      toolgate import --all                      servers of every client that is configured here
+      toolgate import cursor --take-over         also remove them from Cursor, and add Toolgate there
 
     Servers are added to `mcp.json` as they are written: `${VAR}` stays `${VAR}`. Passwords and tokens
     in
-    plain text go to `.env`; do not commit that file.
+    plain text go to `.env`; do not commit that file. Config files of clients are looked for in the
+    project, in the current folder and in your home. `toolgate connect CLIENT --undo` undoes
+    `--take-over`.
     ");
     assert_snapshot!(run("schema --help").stdout, @r"
     Print the JSON Schema of a config file
@@ -266,7 +274,7 @@ fn every_help_has_examples() {
         .take_while(|line| *line != "Options:")
         .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next())
         .collect();
-    assert_eq!(commands.len(), 23, "{help}");
+    assert_eq!(commands.len(), 24, "{help}");
     for command in commands {
         let help = run(&format!("{command} --help")).stdout;
         assert!(help.contains("\nExamples:\n  toolgate "), "{help}");

@@ -880,19 +880,19 @@ fn nothing_to_import() {
         ("other.json", "{ \"color\": 1 }"),
         ("unfit.json", "{ \"servers\": { \"a\": {}, \"b\": 1, \"\": { \"command\": \"c\" } } }"),
     ]);
-    assert_snapshot!(refused(&program, "import codex"), @"
+    assert_snapshot!(refused(&program, "import codex"), @r"
     exit code 1
     ----- stdout
     ----- stderr
     error: codex has no configuration here
-    hint: name the file; looked for .codex/config.toml, [home]/.codex/config.toml
+    hint: name the file; looked for [project]/.codex/config.toml, [home]/.codex/config.toml
     ");
-    assert_snapshot!(refused(&program, "import eclipse"), @"
+    assert_snapshot!(refused(&program, "import eclipse"), @r"
     exit code 1
     ----- stdout
     ----- stderr
     error: `eclipse` is neither a file nor a known client
-    hint: known clients: vscode, claude-desktop, claude-code, cursor, codex, goose, holodeck
+    hint: known clients: vscode, claude-desktop, claude-code, cursor, codex, gemini, windsurf, zed, cline, goose, holodeck
     ");
     assert_snapshot!(refused(&program, "import nowhere.json --json"), @r#"
     exit code 1
@@ -901,11 +901,11 @@ fn nothing_to_import() {
       "ok": false,
       "error": "`nowhere.json` is neither a file nor a known client",
       "causes": [],
-      "hint": "known clients: vscode, claude-desktop, claude-code, cursor, codex, goose, holodeck"
+      "hint": "known clients: vscode, claude-desktop, claude-code, cursor, codex, gemini, windsurf, zed, cline, goose, holodeck"
     }
     ----- stderr
     error: `nowhere.json` is neither a file nor a known client
-    hint: known clients: vscode, claude-desktop, claude-code, cursor, codex, goose, holodeck
+    hint: known clients: vscode, claude-desktop, claude-code, cursor, codex, gemini, windsurf, zed, cline, goose, holodeck
     "#);
     assert_snapshot!(refused(&program, "import broken.json"), @r#"
     exit code 1
@@ -987,4 +987,73 @@ fn invalid_usage() {
 
     For more information, try '--help'.
     ");
+}
+
+#[test]
+fn keeps_what_clients_say_about_servers() {
+    let program = Program::new(&[
+        (
+            ".cursor/mcp.json",
+            r#"{"mcpServers": {"web": {"url": "https://a.example/mcp", "auth": {"CLIENT_ID": "abc", "CLIENT_SECRET": "hunter2hunter2", "scopes": ["read"]}}}}"#,
+        ),
+        (
+            "~/.gemini/settings.json",
+            r#"{"mcpServers": {"g": {"httpUrl": "https://g.example/mcp", "headers": {"X": "$G_TOKEN"}, "timeout": 5000, "includeTools": ["a"]}}}"#,
+        ),
+    ]);
+    assert_eq!(program.run("import cursor").code, 0);
+    let run = program.run("import gemini");
+    assert_eq!(run.code, 0, "{run}");
+    assert_snapshot!(program.read("mcp.json"), @r#"
+    {
+      "servers": {
+        "web": {
+          "url": "https://a.example/mcp",
+          "oauth": {
+            "client_id": "abc",
+            "client_secret": "${WEB_CLIENT_SECRET}",
+            "scopes": ["read"]
+          }
+        },
+        "g": {
+          "url": "https://g.example/mcp",
+          "headers": {
+            "X": "${G_TOKEN}"
+          },
+          "request_timeout": "5000ms",
+          "tool_allowlist": ["a"]
+        }
+      }
+    }
+    "#);
+    assert!(program.read(".env").contains("hunter2hunter2"));
+}
+
+#[test]
+fn servers_that_claude_code_disables_stay_disabled() {
+    let program = Program::new(&[
+        (".mcp.json", r#"{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}}"#),
+        (".claude/settings.local.json", r#"{"disabledMcpjsonServers": ["b"]}"#),
+    ]);
+    let project = program.project.display().to_string();
+    let own = serde_json::json!({
+        "mcpServers": { "b": { "command": "never" }, "c": { "command": "c" }, "d": { "command": "d" } },
+        "projects": { project: { "disabledMcpServers": ["c"] } } });
+    program.write("~/.claude.json", own.to_string());
+    let run = program.run("import claude-code");
+    assert_eq!(run.code, 0, "{run}");
+    let registry: serde_json::Value = serde_json::from_str(&program.read("mcp.json")).expect("JSON");
+    let disabled = |name: &str| registry["servers"][name]["enabled"] == false;
+    assert_eq!(["a", "b", "c", "d"].map(disabled), [false, true, true, false], "{registry:#}");
+}
+
+#[test]
+fn looks_in_the_current_folder_too() {
+    let program = Program::new(&[
+        (".vscode/mcp.json", r#"{"servers": {"here": {"command": "a"}}}"#),
+        ("gate/.vscode/settings.json", r#"{"mcp": {"servers": {"there": {"command": "b"}}}}"#),
+    ]);
+    let taken = program.run("-C gate import vscode --dry-run --json").json()["taken"].clone();
+    let names: Vec<_> = taken.as_array().expect("a list").iter().map(|server| &server["name"]).collect();
+    assert_eq!(names, ["there", "here"]);
 }

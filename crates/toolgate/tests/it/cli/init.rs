@@ -89,11 +89,11 @@ fn as_json() {
 fn nothing_is_overwritten() {
     let program = Program::new(&[("mcp.json", "mine"), (".gitignore", "mine")]);
     let before = program.files();
-    assert_snapshot!(program.run("init"), @"
+    assert_snapshot!(program.run("init"), @r"
     exit code 1
     ----- stdout
     ----- stderr
-    error: `mcp.json`, `.gitignore` are already in `.`; nothing was written
+    error: `mcp.json` is already in `.`; nothing was written
     hint: name another folder: `toolgate init DIR`
     ");
     assert_snapshot!(program.run("init --json"), @r#"
@@ -101,12 +101,12 @@ fn nothing_is_overwritten() {
     ----- stdout
     {
       "ok": false,
-      "error": "`mcp.json`, `.gitignore` are already in `.`; nothing was written",
+      "error": "`mcp.json` is already in `.`; nothing was written",
       "causes": [],
       "hint": "name another folder: `toolgate init DIR`"
     }
     ----- stderr
-    error: `mcp.json`, `.gitignore` are already in `.`; nothing was written
+    error: `mcp.json` is already in `.`; nothing was written
     hint: name another folder: `toolgate init DIR`
     "#);
     assert!(program.files() == before);
@@ -133,7 +133,9 @@ fn the_files_equal_the_quickstart() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart");
     for (path, bytes) in program.files() {
         let name = path.strip_prefix(&program.project).unwrap();
-        assert!(fs_err::read(example.join(name)).unwrap() == bytes, "{}", name.display());
+        // Only the name differs: it is that of the folder.
+        let text = String::from_utf8(bytes).unwrap().replace("name: project\n", "name: quickstart\n");
+        assert!(fs_err::read_to_string(example.join(name)).unwrap() == text, "{}", name.display());
     }
 }
 
@@ -146,4 +148,33 @@ fn scripts_are_executable() {
     program.run("init");
     let mode = fs_err::metadata(program.path("tools/disk_usage.sh")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);
+}
+
+#[test]
+fn inside_a_repository() {
+    let program = Program::new(&[(".gitignore", "/target"), ("README.md", "Mine.\n"), ("my app/x", "")]);
+    assert_snapshot!(program.run("init"), @r"
+    exit code 0
+    ----- stdout
+    ----- stderr
+    wrote toolgate.yaml
+    wrote mcp.json
+    wrote tools/tools.json
+    wrote tools/word_count.py
+    wrote tools/disk_usage.sh
+    extended .gitignore
+    next: run `toolgate check` to see the project; add your MCP servers with `toolgate import CLIENT`
+    ");
+    assert_eq!(
+        program.read(".gitignore"),
+        "/target\n# Variables with secrets, for ${NAME} in toolgate.yaml and mcp.json.\n.env\n"
+    );
+    assert!(program.read("toolgate.yaml").contains("\nname: project\n"));
+    assert_eq!(program.run("check").code, 0);
+    // A name that needs quotes, and a file that has the line already.
+    program.write("my app/.gitignore", ".env\n");
+    let run = program.run_list(&["-C", "my app", "init"]);
+    assert!(run.code == 0 && run.stderr.contains("kept my app/.gitignore"), "{run}");
+    assert!(program.read("my app/toolgate.yaml").contains("\nname: \"my app\"\n"));
+    assert_eq!(program.run_list(&["-C", "my app", "check"]).code, 0);
 }
