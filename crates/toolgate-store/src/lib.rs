@@ -1,11 +1,13 @@
-//! Shared state: the registry of tools and servers, and callers with their keys.
+//! Shared state: the registry of tools and servers, callers with their keys, and the credentials of callers.
 //!
 //! `text` edits JSON entry by entry, `document` models a registry file, `store` defines the interface of a storage
 //! backend, `file` implements it with files, and `registry` is the queue that all changes go through. `callers` has the
-//! callers created at runtime and the keys of all callers. Invariant: an
-//! acknowledged change survives a crash, and parts of a file that a change does not touch stay as they were written.
+//! callers created at runtime and the keys of all callers. `credentials` has what callers show to servers, encrypted.
+//! Invariant: an acknowledged change survives a crash, and parts of a file that a change does not touch stay as they were
+//! written.
 
 pub mod callers;
+pub mod credentials;
 pub mod document;
 pub mod file;
 pub mod registry;

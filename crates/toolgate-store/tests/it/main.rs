@@ -5,6 +5,8 @@
 mod callers;
 mod contract;
 mod cost;
+mod credential_crash;
+mod credentials;
 mod crash;
 mod kit;
 mod queue;
