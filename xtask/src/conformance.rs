@@ -57,13 +57,24 @@ pub(crate) fn run(options: &ConformanceOptions) -> anyhow::Result<bool> {
 /// Revisions with scored client scenarios, each with its number of scenarios.
 const SUITES: [(&str, usize); 2] = [("2025-11-25", 18), ("2026-07-28", 32)];
 
+/// Scenarios that the suite does not score and that must pass, too.
+const REQUIRED_UNSCORED: [&str; 5] = [
+    "auth/dpop",
+    "auth/dpop-nonce",
+    "auth/enterprise-managed-authorization",
+    "auth/wif-jwt-bearer",
+    "json-schema-2020-12-preservation",
+];
+
 /// The result of the suite.
 #[derive(Debug, PartialEq, Eq)]
 struct SuiteScore {
     /// Number of scored scenarios.
     scored: usize,
-    /// Scored scenarios that failed.
+    /// Scored and [required](REQUIRED_UNSCORED) scenarios that failed.
     failed: Vec<String>,
+    /// Required scenarios that passed.
+    required: usize,
 }
 
 /// The conformance step of `cargo xtask test`.
@@ -87,19 +98,21 @@ pub(crate) fn step(_: &mut Console<impl Write>) -> anyhow::Result<Outcome> {
             _ => {}
         }
         let run = program::capture(command(revision, &target, &logs))?;
-        let SuiteScore { scored, failed } = score(&run.output);
-        if !run.success || scored != expected || !failed.is_empty() {
+        let SuiteScore { scored, failed, required } = score(&run.output);
+        let is_complete = scored == expected && required == REQUIRED_UNSCORED.len();
+        if !run.success || !is_complete || !failed.is_empty() {
             // Without a summary the output has the reason; with one it is too long to show.
             let output = if scored == 0 { run.output } else { String::new() };
-            let passed = scored - failed.len();
+            let passed = (scored + REQUIRED_UNSCORED.len()).saturating_sub(failed.len());
+            let expected = expected + REQUIRED_UNSCORED.len();
             let which: String = failed.iter().map(|name| format!("\nfailed: {name}")).collect();
             return Ok(Outcome::Failed(format!(
-                "{output}{passed} of {expected} scored scenarios of {revision} passed{which}\n\
+                "{output}{passed} of {expected} scored and required scenarios of {revision} passed{which}\n\
                  hint: the logs of the scenarios are in {}",
                 logs.display()
             )));
         }
-        figures.push(format!("{scored} of {expected} of {revision}"));
+        figures.push(format!("{scored} of {expected} of {revision}, and {required} unscored"));
     }
     if !server::run(&ConformanceOptions::default())? {
         return Ok(Outcome::Failed(
@@ -136,14 +149,17 @@ fn score(output: &str) -> SuiteScore {
         .filter_map(marked)
         .filter_map(|line| line.rsplit_once(" (").map(|(name, _)| name.to_owned()))
         .collect();
-    let mut score = SuiteScore { scored: 0, failed: Vec::new() };
+    let mut score = SuiteScore { scored: 0, failed: Vec::new(), required: 0 };
     for line in all.lines().filter_map(marked) {
         let Some((name, counts)) = line.rsplit_once(": ") else { continue };
-        if unscored.iter().any(|unscored| unscored == name) {
-            continue;
+        let has_passed = counts.split(", ").any(|count| count == "0 failed");
+        let is_required = REQUIRED_UNSCORED.contains(&name);
+        match unscored.iter().any(|unscored| unscored == name) {
+            true if is_required => score.required += usize::from(has_passed),
+            true => continue,
+            false => score.scored += 1,
         }
-        score.scored += 1;
-        if !counts.split(", ").any(|count| count == "0 failed") {
+        if !has_passed {
             score.failed.push(name.to_owned());
         }
     }
@@ -152,19 +168,23 @@ fn score(output: &str) -> SuiteScore {
 
 #[test]
 fn counts_scored_and_failed_scenarios() {
-    let check = |output: &str, scored, failed: &[&str]| {
+    let check = |output: &str, scored, failed: &[&str], required| {
         let failed = failed.iter().map(|name| (*name).to_owned()).collect();
-        assert_eq!(score(output), SuiteScore { scored, failed }, "{output}");
+        assert_eq!(score(output), SuiteScore { scored, failed, required }, "{output}");
     };
     let summary = "✗ noise: 0 passed, 1 failed\n=== SUITE SUMMARY ===\n\n\
         ✓ tools_call: 2 passed, 0 failed\n\
         ✗ request-metadata: 4 passed, 0 failed, 1 warnings\n\
         ✗ auth/scope-step-up: 3 passed, 10 failed\n\
-        ✗ auth/dpop: 9 passed, 3 failed\n\n\
+        ✗ auth/dpop: 9 passed, 3 failed\n\
+        ✓ auth/dpop-nonce: 9 passed, 0 failed\n\
+        ✗ auth/other: 0 passed, 3 failed\n\n\
         Total: 18 passed, 13 failed, 1 warnings\n\n\
         Not scored for 2026-07-28: 1 scenario(s) run, 1 failing. These do not affect conformance.\n  \
-        ✗ auth/dpop (extension)\n";
-    check(summary, 3, &["auth/scope-step-up"]);
-    check("=== SUITE SUMMARY ===\n✓ initialize: 1 passed, 0 failed\n", 1, &[]);
-    check("Error: no such revision\n", 0, &[]);
+        ✗ auth/dpop (extension)\n  \
+        ✓ auth/dpop-nonce (extension)\n  \
+        ✗ auth/other (extension)\n";
+    check(summary, 3, &["auth/scope-step-up", "auth/dpop"], 1);
+    check("=== SUITE SUMMARY ===\n✓ initialize: 1 passed, 0 failed\n", 1, &[], 0);
+    check("Error: no such revision\n", 0, &[], 0);
 }

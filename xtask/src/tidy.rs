@@ -52,6 +52,7 @@ const CRATES: &[CrateRule] = &[
             "toolgate-policy",
             "toolgate-mcp",
             "toolgate-state",
+            "toolgate-store",
         ],
     },
     CrateRule {

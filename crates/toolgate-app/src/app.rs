@@ -17,7 +17,7 @@ use toolgate_agent::{Agent, Executor, RunPerson};
 use toolgate_audit::redact::Redactor;
 use toolgate_audit::spans::{ExporterError, SpanExporter};
 use toolgate_audit::{LogEvent, ProjectLog, ToolHistory};
-use toolgate_config::Config;
+use toolgate_config::{Config, CredentialKey};
 use toolgate_policy::Policy;
 use toolgate_runtime::catalog::SEPARATOR;
 use toolgate_runtime::pins::LockFile;
@@ -30,9 +30,11 @@ use toolgate_store::callers::KeyError;
 use toolgate_store::registry::{OpenError, RegistryState};
 use toolgate_types::server::Transport;
 use toolgate_types::{Caller, CallerId, Profile, ServerName, ServerSpec};
+use toolgate_upstream::LoginOptions;
 
 use crate::agent::{self, AgentParts, QUESTION_TIMEOUT};
 use crate::callers;
+use crate::credentials::{CredentialsError, ProjectCredentials, uses_store};
 use crate::event::{AppEvent, EventHandler};
 use crate::log::{LogError, LogMode, LogSetup};
 use crate::project::{Project, ProjectFiles};
@@ -57,6 +59,9 @@ pub enum AppError {
     Keys(#[from] KeyError),
     #[error(transparent)]
     Gateway(#[from] GatewayError),
+    /// The stored credentials cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
 }
 
 impl AppError {
@@ -67,12 +72,13 @@ impl AppError {
             Self::Model(error) => error.hint.clone(),
             Self::Keys(error) => Some(error.hint()),
             Self::Gateway(error) => Some(error.hint().to_owned()),
+            Self::Credentials(error) => error.hint(),
         }
     }
 
     /// Returns true if the configuration has to change.
     pub fn is_invalid_config(&self) -> bool {
-        matches!(self, Self::Keys(_) | Self::Gateway(_))
+        matches!(self, Self::Keys(_) | Self::Gateway(_) | Self::Credentials(_))
     }
 }
 
@@ -114,7 +120,7 @@ pub struct AppBuilder<'a> {
     /// Client capabilities to declare to servers if the clients of calls answer them.
     pub(crate) forwarded_features: Option<Value>,
     pub(crate) events: EventHandler,
-    token_folder: Option<PathBuf>,
+    user_state: Option<PathBuf>,
     log: LogMode,
     servers: Box<dyn Fn(&str) -> bool + 'a>,
 }
@@ -133,9 +139,10 @@ impl<'a> AppBuilder<'a> {
         self
     }
 
-    /// Sets the folder of OAuth tokens for servers. By default they are kept in memory.
-    pub fn token_folder(mut self, folder: Option<PathBuf>) -> Self {
-        self.token_folder = folder;
+    /// Sets the state folder of the user, with the key of stored credentials. By default they are kept in memory, unless
+    /// the configuration names a key.
+    pub fn user_state(mut self, folder: Option<PathBuf>) -> Self {
+        self.user_state = folder;
         self
     }
 
@@ -182,12 +189,14 @@ impl<'a> AppBuilder<'a> {
 
     /// Opens the log, reads the history, starts the telemetry, and creates the runtime.
     pub(crate) fn assemble(self, questions: Option<Arc<QuestionQueue>>) -> Result<App, AppError> {
-        let Self { project, responder, forwarded_features, events, token_folder, log, servers } = self;
+        let Self { project, responder, forwarded_features, events, user_state, log, servers } = self;
         let Project { config, files, sources } = project;
         let checked = files.checked_project(&config, sources);
         files.exposed.iter().for_each(|path| events(AppEvent::Exposed(path)));
         toolgate_state::remove_orphans(files.state_folder().path());
         LockFile::in_project(&config.project).remove_orphans();
+        let is_used = |spec: &ServerSpec| servers(spec.name.as_str()) && uses_store(spec);
+        let logins = open_logins(&config, user_state.as_deref(), config.servers.iter().any(is_used))?;
         let log_setup = LogSetup::new(&config)?;
         let history = if log == LogMode::Off { ToolHistory::default() } else { log_setup.history() };
         let execution_log = log_setup.open(log)?;
@@ -197,7 +206,7 @@ impl<'a> AppBuilder<'a> {
         let agent_parts = AgentParts::new(&config);
         let reload = Arc::new(ReloadTarget::new(files.clone()));
         let runtime = Runtime::new(RuntimeSetup {
-            token_folder,
+            logins,
             responder,
             forwarded_features,
             log: execution_log,
@@ -209,6 +218,23 @@ impl<'a> AppBuilder<'a> {
         let checked = Mutex::new(Some(checked));
         let runtime = Arc::new(runtime);
         Ok(App { runtime, files, reload, checked, project_log, questions, agent_parts, downloading, events })
+    }
+}
+
+/// Opens the stored credentials. If no server uses them yet, a store that cannot be opened is left alone, and no program
+/// is run for its key.
+fn open_logins(
+    config: &Config,
+    user_state: Option<&Path>,
+    is_used: bool,
+) -> Result<LoginOptions, CredentialsError> {
+    if !is_used && matches!(config.credential_key, CredentialKey::KeyCommand(_)) {
+        return Ok(LoginOptions::default());
+    }
+    match ProjectCredentials::open(config, user_state) {
+        Ok(credentials) => Ok(credentials.login_options()),
+        Err(error) if is_used => Err(error),
+        Err(_) => Ok(LoginOptions::default()),
     }
 }
 
@@ -286,7 +312,7 @@ impl App {
             responder: Arc::new(NoResponder),
             forwarded_features: None,
             events: Arc::new(|_| {}),
-            token_folder: None,
+            user_state: None,
             log: LogMode::ManyCalls,
             servers: Box::new(|_| true),
         }

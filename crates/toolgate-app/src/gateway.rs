@@ -25,7 +25,7 @@ use toolgate_store::registry::Registry;
 use toolgate_types::builtins::BuiltinConfig;
 use toolgate_types::profile::ProfileName;
 use toolgate_types::server::OutputEncoding;
-use toolgate_types::{Caller, Secret, ServeConfig};
+use toolgate_types::{BrowserUrl, Caller, Secret, ServeConfig};
 
 use crate::agent::{AgentParts, AgentService};
 use crate::app::{App, AppBuilder, AppError, StartFailure};
@@ -178,10 +178,10 @@ impl AppBuilder<'_> {
         }
         report_sandbox(&app, builtins).await;
         let agent = agent_service(agent_parts, &app);
-        let uses_tls = serve_config.tls.is_some();
+        let (uses_tls, public_url) = (serve_config.tls.is_some(), serve_config.url.clone());
         let parts = GatewayAssembly::new(app, serve_config, directory, agent).await?;
         parts.app.reload.set_gateway(&parts.gateway);
-        Ok(GatewayApp { parts, new_owner_key, uses_tls })
+        Ok(GatewayApp { parts, new_owner_key, uses_tls, public_url })
     }
 
     /// Builds the gateway for one caller at the other end of a pair of pipes. The caller answers requests of servers.
@@ -224,6 +224,8 @@ pub struct GatewayApp {
     parts: GatewayAssembly,
     new_owner_key: Option<Secret>,
     uses_tls: bool,
+    /// `serve.url`.
+    public_url: Option<String>,
 }
 
 impl GatewayApp {
@@ -249,6 +251,11 @@ impl GatewayApp {
         });
         let ended = match url {
             Ok(url) => {
+                // Callers get links to it only if a browser may open it: over https, or on this machine.
+                let base_url = self.public_url.as_deref().unwrap_or(&url);
+                if base_url.parse::<BrowserUrl>().is_ok() {
+                    app.runtime.login_tickets().set_base_url(base_url);
+                }
                 let ServeControl { on_open, reload, stop, commands } = control;
                 let control = ServeControl { on_open: || on_open(&url), reload, stop, commands };
                 serve_until_stopped(&app, &gateway, registry, listener, control).await

@@ -49,10 +49,10 @@ mod agent;
 mod app;
 mod callers;
 mod check;
+mod credentials;
 mod event;
 mod gateway;
 mod log;
-mod login;
 mod project;
 mod registry;
 mod reload;
@@ -66,10 +66,10 @@ pub use crate::agent::{replay_agent, run_store, run_until_stopped};
 pub use crate::app::{App, AppBuilder, AppError, StartFailure, UnknownName, servers_with_tool};
 pub use crate::callers::{CallerChangeError, CallerEntry, KeyEntry, NewCaller, ProjectCallers};
 pub use crate::check::project_warnings;
+pub use crate::credentials::{CredentialsError, ProjectCredentials, server_tokens, user_state_folder};
 pub use crate::event::AppEvent;
 pub use crate::gateway::{CommandHandler, GatewayApp, PipeApp, ServeControl, ServeEnd, ServeError};
 pub use crate::log::{LogError, LogMode};
-pub use crate::login::{LoginError, server_tokens, token_folder};
 pub use crate::project::{InvalidProject, Project, ProjectFiles, StateFolder};
 pub use crate::registry::{ChangeRoute, OpenRegistry, RejectedChange, SubmitError};
 pub use crate::reload::access_rules;
@@ -80,11 +80,11 @@ pub use toolgate_runtime::runtime::StartError;
 pub use toolgate_runtime::{CallOutcome, RawJson, Runtime};
 pub use toolgate_server::{bind, profile};
 pub use toolgate_types::Caller;
-pub use toolgate_upstream::connect::login_options;
+pub use toolgate_upstream::connect::with_browser;
 pub use toolgate_upstream::process::orphans::adopt as adopt_orphans;
 pub use toolgate_upstream::process::shim::main as shim_main;
 pub use toolgate_upstream::questions::LoginPage;
-pub use toolgate_upstream::{LoginOptions, TokenSource};
+pub use toolgate_upstream::{LoginOptions, LogoutOutcome, TokenSource};
 
 /// Runs the shim of a child process, if this process was started as one. Call it first in `main` and return its code:
 /// every child process starts through the executable of its parent.

@@ -21,7 +21,7 @@ use crate::event::{AppEvent, EventHandler};
 use crate::project::ProjectFiles;
 
 /// Sections that are read at startup only, as paths in the configuration, with their names in the file.
-const RESTART_SECTIONS: [(&str, &str); 12] = [
+const RESTART_SECTIONS: [(&str, &str); 13] = [
     ("/serve/listen", "serve.listen"),
     ("/serve/tls", "serve.tls"),
     ("/serve/max_body", "serve.max_body"),
@@ -34,6 +34,7 @@ const RESTART_SECTIONS: [(&str, &str); 12] = [
     ("/human_input", "human_input"),
     ("/web_search", "web_search"),
     ("/code_execution", "code_execution"),
+    ("/credentials", "credentials"),
 ];
 
 /// The configuration in use, and the parts that use it.
@@ -138,6 +139,7 @@ fn settings(config: &Config) -> Json {
         "caller_certificates": config.caller_certificates,
         "policy": config.policy,
         "audit": config.audit,
+        "credentials": config.credential_key,
         "telemetry": config.telemetry,
         "results": config.results,
         "agent": config.agent,

@@ -16,6 +16,7 @@ use toolgate_types::{
 };
 
 use crate::feature::audit::AuditConfig;
+use crate::feature::credentials::CredentialKey;
 use crate::feature::inputs::InputSpec;
 use crate::feature::policy::PolicyFile;
 use crate::feature::registries::RegistryPaths;
@@ -82,6 +83,9 @@ pub struct Config {
     /// Settings of the execution log.
     #[serde(skip_serializing_if = "AuditConfig::is_default")]
     pub audit: AuditConfig,
+    /// Key that encrypts stored credentials.
+    #[serde(rename = "credentials", skip_serializing_if = "CredentialKey::is_default")]
+    pub credential_key: CredentialKey,
     /// Profiles, and the profiles each caller uses.
     #[serde(skip_serializing_if = "is_default_profiles")]
     pub profiles: Arc<Profiles>,

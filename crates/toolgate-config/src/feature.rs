@@ -9,6 +9,7 @@ pub(crate) mod audit;
 pub(crate) mod callers;
 mod checks;
 pub(crate) mod code_execution;
+pub(crate) mod credentials;
 pub(crate) mod egress;
 pub(crate) mod env_file;
 pub(crate) mod groups;

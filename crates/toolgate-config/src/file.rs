@@ -6,6 +6,7 @@ use crate::feature::agent::AgentSection;
 use crate::feature::audit::AuditFile;
 use crate::feature::callers::CallerFile;
 use crate::feature::code_execution::CodeExecutionFile;
+use crate::feature::credentials::CredentialsFile;
 use crate::feature::egress::EgressFile;
 use crate::feature::groups::GroupFile;
 use crate::feature::human_input::HumanInputFile;
@@ -68,6 +69,8 @@ keys! {
         openapi: NamedMap<ApiFile>,
         /// Profiles by name: views of the catalog for different kinds of clients. See docs/profiles.md.
         profiles: NamedMap<ProfileFile>,
+        /// Encryption of stored credentials.
+        credentials: CredentialsFile,
         /// Listener, TLS, authentication and limits of `toolgate serve`.
         serve: ServeFile,
         /// The execution log.

@@ -38,6 +38,7 @@ pub use checklist::{Checklist, ContractRule, checklists};
 pub use config::Config;
 pub use context::Environment;
 pub use feature::audit::AuditConfig;
+pub use feature::credentials::CredentialKey;
 pub use feature::inputs::InputSpec;
 pub use feature::policy::{PolicyFile, load_rules};
 pub use feature::registries::RegistryPaths;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use toolgate_types::limits::ResultLimits;
 use toolgate_types::serve::CertificateMatch;
+use toolgate_types::server::{Transport, is_same_audience};
 use toolgate_types::telemetry::OtlpCollector;
 use toolgate_types::{
     AgentConfig, ApiSpec, BuiltinConfig, CallLimits, Caller, CallerId, EgressConfig, Group, KeyHash,
@@ -21,6 +22,7 @@ use crate::feature::agent::AgentSection;
 use crate::feature::agent::model::add_model_secrets;
 use crate::feature::audit::AuditConfig;
 use crate::feature::callers::add_key_secrets;
+use crate::feature::credentials::{CredentialKey, add_store_key_secret};
 use crate::feature::egress::add_canary_secrets;
 use crate::feature::inputs::InputSpec;
 use crate::feature::openapi::add_api_secrets;
@@ -48,6 +50,7 @@ pub(crate) fn add_project_secrets(project: &Node, cx: &mut Context<'_>) {
     add("callers", add_key_secrets);
     add("openapi", add_api_secrets);
     add("web_search", add_key_secret);
+    add("credentials", add_store_key_secret);
     add("agent", add_model_secrets);
 }
 
@@ -83,6 +86,7 @@ pub(crate) struct ConfigBuilder {
     /// Tools that must satisfy the full contract.
     pub(crate) full_contract: Vec<(ToolName, Span)>,
     pub(crate) audit: AuditConfig,
+    pub(crate) credential_key: CredentialKey,
     pub(crate) profiles: ProfilesBuilder,
     pub(crate) inputs: Vec<InputSpec>,
     /// Index of each tool in `tools`, and of its settings in `settings`.
@@ -154,6 +158,9 @@ impl ConfigBuilder {
         if let Some(serve) = file.serve {
             self.set_serve(serve.value, cx);
         }
+        if let Some(credentials) = file.credentials {
+            self.set_credentials(credentials, cx);
+        }
         if let Some(audit) = file.audit {
             self.set_audit(audit.value);
         }
@@ -171,6 +178,7 @@ impl ConfigBuilder {
         self.apply_settings(cx);
         self.check_own_settings(cx);
         self.check_client_ca(cx);
+        self.check_forwarding(cx);
         self.check_policy_reach(cx);
         let profiles = self.finish_profiles(cx);
         let spans = self.origins;
@@ -199,6 +207,7 @@ impl ConfigBuilder {
             agent: self.agent,
             telemetry: self.telemetry.or_else(|| collector_from_environment(cx)),
             audit: self.audit,
+            credential_key: self.credential_key,
             profiles,
             secrets: Vec::new(),
             inputs: self.inputs,
@@ -230,6 +239,25 @@ impl ConfigBuilder {
         for (id, _, span) in self.caller_certificates.iter().filter(|_| !asked) {
             let message = format!("caller `{id}` needs `client_ca` for its certificate");
             cx.error(*span, message, "add `serve.tls` with `client_ca`, the authority that issued it");
+        }
+    }
+
+    /// Reports servers that would get tokens of callers, but are not their audience.
+    fn check_forwarding(&self, cx: &mut Context<'_>) {
+        for (server, span) in self.servers.iter().filter(|(server, _)| server.auth.forward) {
+            let (Transport::Http(remote) | Transport::Sse(remote)) = &server.transport else { continue };
+            let url = remote.url.expose();
+            let is_audience = |audience: &String| is_same_audience(audience, url);
+            let note =
+                format!("MCP server `{}` gets the tokens that callers show to the gateway", server.name);
+            cx.push(Problem::note(*span, note));
+            if !self.serve.jwt.iter().any(|issuer| issuer.audience.iter().any(is_audience)) {
+                let message =
+                    format!("`forward` in MCP server `{}`, whose URL is no audience of tokens", server.name);
+                let hint =
+                    "add its URL to `audience` in `serve.jwt`, or use `grant: token_exchange` in `oauth`";
+                cx.error(*span, message, hint);
+            }
         }
     }
 

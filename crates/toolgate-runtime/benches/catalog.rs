@@ -110,6 +110,7 @@ fn setup(testkit: &str, file: &Path) -> RuntimeSetup {
         request_timeout: HumanDuration::from_secs(30),
         connections: ConnectionPolicy::default(),
         config: None,
+        auth: toolgate_types::server::AuthPolicy::default(),
     };
     RuntimeSetup {
         servers: vec![spec],

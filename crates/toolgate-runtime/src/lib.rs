@@ -43,3 +43,5 @@ pub use toolgate_upstream::{
     BuiltinTool, ClientFeatures, LogLimit, NoResponder, Params, RawJson, ResourceUpdate, Responder, RpcError,
     TraceContext, log_server_message,
 };
+/// Credentials of callers for servers, and their logins.
+pub use toolgate_upstream::{credentials, login_tickets};

@@ -397,6 +397,10 @@ impl Runtime {
             Some(slot)
         };
         self.record_begin(state, caller, operation, tool).await?;
+        if self.sources.logins().has_caller_credentials() {
+            let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
+            state.upstream = server.and_then(|server| server.credentials().upstream_identity(&caller.id));
+        }
         let task_session = state.task.as_ref().and_then(|task| task.session.clone());
         let task_session = task_session.as_deref();
         let side_results = SideResults::default();

@@ -15,7 +15,7 @@ use toolgate_redact::printable;
 use toolgate_types::server::{ServerSpec, StartupMode, Transport};
 use toolgate_types::tool::RateLimit;
 use toolgate_types::{ByteSize, CallLimits, HumanDuration};
-use toolgate_upstream::connect::login_options;
+use toolgate_upstream::connect::with_browser;
 use toolgate_upstream::offer::{OfferKinds, ServerOffer};
 use toolgate_upstream::scan::ScanLimits as WireLimits;
 use toolgate_upstream::{BuiltinTool, ClientFeatures, LogLimit, ScriptRunner, Server, ServerState};
@@ -30,6 +30,7 @@ use crate::tasks::TaskRegistry;
 mod access;
 mod apis;
 mod approvals;
+mod credentials;
 mod inputs;
 mod live_catalog;
 mod managed_server;
@@ -143,7 +144,7 @@ impl Runtime {
     pub fn new(setup: RuntimeSetup) -> Self {
         let size = setup.limits.max_output.as_usize();
         let message_limits = WireLimits { size, depth: MAX_JSON_DEPTH };
-        let logins = login_options(setup.token_folder, &setup.responder);
+        let logins = with_browser(setup.logins, &setup.responder);
         let features = match setup.forwarded_features {
             Some(capabilities) => ClientFeatures::Forwarded(capabilities),
             None => ClientFeatures::Responder(Arc::clone(&setup.responder)),

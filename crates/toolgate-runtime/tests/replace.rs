@@ -156,6 +156,7 @@ fn server(name: &str) -> ServerSpec {
         request_timeout: HumanDuration::from_secs(60),
         connections: ConnectionPolicy::default(),
         config: None,
+        auth: toolgate_types::server::AuthPolicy::default(),
     }
 }
 

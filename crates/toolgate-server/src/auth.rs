@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use toolgate_runtime::credentials::SubjectTokens;
 use toolgate_store::callers::{CallerRecords, CallerStore, StoreStamp};
 use toolgate_types::serve::CertificateMatch;
 use toolgate_types::tool::Permission;
@@ -91,6 +92,8 @@ pub(crate) struct Authenticator {
     /// Notifies waiters when the state is replaced.
     changed: watch::Sender<()>,
     failures: KeyFailures,
+    /// Tokens of callers, for servers that exchange them.
+    subjects: Arc<SubjectTokens>,
 }
 
 /// Rules of the configuration, and the callers and keys that result from them and from the store.
@@ -114,8 +117,14 @@ impl Authenticator {
         let records = Mutex::new((StoreStamp::default(), CallerRecords::default()));
         let table = CallerTable::new(&rules, CallerRecords::default(), &CallerTable::default());
         let state = ArcSwap::from_pointee(AuthState { rules, table });
-        let authenticator =
-            Self { state, store, records, changed: watch::Sender::new(()), failures: KeyFailures::default() };
+        let authenticator = Self {
+            state,
+            store,
+            records,
+            changed: watch::Sender::new(()),
+            failures: KeyFailures::default(),
+            subjects: Arc::default(),
+        };
         authenticator.reload_store();
         Ok(authenticator)
     }
@@ -142,6 +151,12 @@ impl Authenticator {
     /// The rules in use.
     pub(crate) fn rules(&self) -> Arc<AuthRules> {
         Arc::clone(&self.state.load().rules)
+    }
+
+    /// Passes verified tokens on to servers that exchange them.
+    pub(crate) fn with_subjects(mut self, subjects: &Arc<SubjectTokens>) -> Self {
+        self.subjects = Arc::clone(subjects);
+        self
     }
 
     pub(crate) fn owner(&self) -> Arc<Caller> {
@@ -271,6 +286,7 @@ impl Authenticator {
         })?;
         let forbidden = || invalid_token("a token cannot authenticate as `owner` or `anonymous`");
         let caller = Arc::new(state.token_caller(&identity).ok_or_else(forbidden)?);
+        self.subjects.note(&caller.id, token);
         let end = now + identity.valid_for;
         let lifetime = CredentialLifetime::new(Credential::Token(Arc::new(identity)), &caller, Some(end));
         Ok((caller, lifetime))

@@ -14,6 +14,7 @@ mod handler;
 mod health;
 mod lifecycle;
 mod listener;
+mod login;
 mod mcp;
 mod mcp_service;
 pub mod profile;
@@ -128,7 +129,7 @@ impl Gateway {
         let lifecycle = Arc::new(Lifecycle::default());
         let max_body = usize::try_from(config.max_body.bytes()).unwrap_or(usize::MAX);
         Ok(Arc::new(Self {
-            authenticator: Authenticator::new(&config, callers)?,
+            authenticator: Authenticator::new(&config, callers)?.with_subjects(runtime.subject_tokens()),
             listener: ListenerState::new(&config)?,
             streams: StreamLimits::new(&config),
             mcp: McpFrontEnd::new(&runtime, &lifecycle, max_body),

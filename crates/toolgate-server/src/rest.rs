@@ -6,6 +6,7 @@
 pub(crate) mod call;
 pub(crate) mod callers;
 pub(crate) mod changes;
+pub(crate) mod credentials;
 pub(crate) mod docs_page;
 pub(crate) mod executions;
 mod guard;

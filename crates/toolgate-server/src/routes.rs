@@ -11,10 +11,12 @@ use http::{Method, StatusCode, Uri};
 
 use crate::auth::{HttpError, protected_resource};
 use crate::health;
+use crate::login;
 use crate::mcp::{sse, ws};
 use crate::response::ErrorDetails;
 use crate::rest::{
-    call, callers, changes, docs_page, executions, items, openapi, questions, runs, servers, tools,
+    call, callers, changes, credentials, docs_page, executions, items, openapi, questions, runs, servers,
+    tools,
 };
 use crate::route::{AdmittedRequest, Handler, Parameter, Requirement, ResponseContent, Route, RouteFuture};
 
@@ -199,6 +201,7 @@ fn rows() -> Vec<Route> {
     rows.extend(execution_rows());
     rows.extend(question_rows());
     rows.extend(caller_rows());
+    rows.extend(credential_rows());
     rows.extend(run_rows());
     rows
 }
@@ -476,6 +479,28 @@ fn caller_rows() -> Vec<Route> {
             .takes_type::<callers::RevokeBody>("KeyRevocation")
             .gives(204, ResponseContent::Empty)
             .or(&[404, 422, 503]),
+    ]
+}
+
+fn credential_rows() -> Vec<Route> {
+    vec![
+        get("/v1/credentials", ANY, credentials::list)
+            .describe("listCredentials", "Lists the stored credentials of the caller, without their secrets.")
+            .gives(200, ResponseContent::Json("Credentials"))
+            .or(&[503]),
+        put("/v1/credentials/{server}", ANY, credentials::set)
+            .describe("setCredential", "Stores a credential of the caller for a server with `auth: caller`.")
+            .takes_type::<credentials::NewCredential>("NewCredential")
+            .gives(204, ResponseContent::Empty)
+            .or(&[404, 422, 503]),
+        delete("/v1/credentials/{server}", ANY, credentials::remove)
+            .describe("removeCredential", "Removes a credential of the caller, and revokes its login.")
+            .gives(204, ResponseContent::Empty)
+            .or(&[404, 503]),
+        // Pages for browsers; the ticket in the path, and the cookie, are the credentials.
+        get("/login/callback", PUBLIC, login::finish),
+        get("/login/{ticket}", PUBLIC, login::show),
+        post("/login/{ticket}", PUBLIC, login::start),
     ]
 }
 

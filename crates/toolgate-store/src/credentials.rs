@@ -133,7 +133,9 @@ impl CredentialError {
             ),
             Self::InvalidKey(_) => Some("`head -c 32 /dev/urandom | base64` makes a key"),
             Self::DamagedRing(_) => Some("restore the folder from a backup, or remove it and log in again"),
-            Self::DamagedCredential(_) => Some("log in again, or remove it with `toolgate credentials remove`"),
+            Self::DamagedCredential(_) => {
+                Some("log in again, or remove it with `toolgate credentials remove`")
+            }
             Self::KeyNotInFile => Some("pass the new key with `--new-key-file`"),
             Self::TooLarge | Self::Unavailable(_) => None,
         }
@@ -150,10 +152,7 @@ pub struct CredentialLock {
 /// A store of credentials. Usable as `dyn`, because a project chooses its backend at run time.
 pub trait CredentialStore: Send + Sync + 'static {
     /// Returns the credential, including one that another process stored.
-    fn get<'a>(
-        &'a self,
-        id: &'a CredentialId,
-    ) -> BoxFuture<'a, Result<Option<Credential>, CredentialError>>;
+    fn get<'a>(&'a self, id: &'a CredentialId) -> BoxFuture<'a, Result<Option<Credential>, CredentialError>>;
 
     /// Stores a credential in place of an earlier one. It is durable when this returns.
     fn put<'a>(
@@ -181,10 +180,7 @@ pub struct MemoryCredentials {
 }
 
 impl CredentialStore for MemoryCredentials {
-    fn get<'a>(
-        &'a self,
-        id: &'a CredentialId,
-    ) -> BoxFuture<'a, Result<Option<Credential>, CredentialError>> {
+    fn get<'a>(&'a self, id: &'a CredentialId) -> BoxFuture<'a, Result<Option<Credential>, CredentialError>> {
         Box::pin(std::future::ready(Ok(self.all.lock().get(id).cloned())))
     }
 

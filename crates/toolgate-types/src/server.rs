@@ -61,6 +61,9 @@ pub struct ServerSpec {
     /// JSON passed to the server in the environment variable `MCP_CONFIG`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Secret>,
+    /// Credentials that the server gets.
+    #[serde(flatten)]
+    pub auth: AuthPolicy,
 }
 
 /// Serializes the flag as the configuration spells it.
@@ -294,6 +297,61 @@ pub enum ProtocolRevision {
     V2025_11_25,
     #[serde(rename = "2026-07-28")]
     V2026_07_28,
+}
+
+/// Credentials of a server: the owner of them, and the place of a static one.
+///
+/// Values that equal the default are not serialized.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct AuthPolicy {
+    /// Owner of the credentials.
+    #[serde(rename = "auth", skip_serializing_if = "AuthMode::is_default")]
+    pub mode: AuthMode,
+    /// Place of a static credential. `None`: the header `Authorization`, as a bearer token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credential: Option<CredentialTarget>,
+    /// True if the server gets the token that the caller showed to the gateway.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub forward: bool,
+}
+
+impl AuthPolicy {
+    /// Returns true if each caller has its own credentials.
+    pub fn is_per_caller(&self) -> bool {
+        self.mode == AuthMode::Caller
+    }
+}
+
+/// Returns true if an audience is the URL of a server. Only a trailing slash makes no difference.
+pub fn is_same_audience(audience: &str, url: &str) -> bool {
+    audience.trim_end_matches('/') == url.trim_end_matches('/')
+}
+
+/// Owner of the credentials that a server gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuthMode {
+    /// All callers share those of the configuration, or the login of the owner.
+    #[default]
+    Shared,
+    /// Each caller has its own.
+    Caller,
+}
+
+impl AuthMode {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Place of a static credential.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CredentialTarget {
+    /// Header of every request.
+    Header(String),
+    /// Environment variable of the child process.
+    Env(String),
 }
 
 /// Encoding of a child process's output.

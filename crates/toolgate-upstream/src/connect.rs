@@ -3,22 +3,23 @@
 //! Invariant: every error names the server, and includes the last stderr lines of its process.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
 use toolgate_mcp::network::AddressPolicy;
-use toolgate_mcp::oauth::{BrowserLogin, LoginError, LoginOptions, MAX_LOGINS, TokenSource};
+use toolgate_mcp::oauth::{BrowserLogin, LoginError, MAX_LOGINS};
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::transport::{OpenError, RemoteOptions, http, lines, sse, websocket};
 use toolgate_mcp::{Handler, HandshakeError, Link, LinkError, PeerInfo, ProtocolMode, RequestError, Session};
 use toolgate_redact::mask;
 use toolgate_redact::sanitize::sanitize;
 use toolgate_types::server::{FallbackCommand, RemoteTransport, StdioTransport, Transport};
-use toolgate_types::{CallerId, ConfigString, Secret, ServerSpec};
+use toolgate_types::{Caller, CallerId, ConfigString, Secret, ServerSpec};
 use url::Url;
 
+use crate::credentials::{ConnectionCredential, LoginOptions, NoCredential, ServerCredentials};
 use crate::process::{Child, ChildExit, ChildSpec, SpawnError};
 use crate::questions::{Question, QuestionKind, Responder};
 use crate::server::RootsRelay;
@@ -29,6 +30,8 @@ const STDERR_LINES: usize = 8;
 const EXIT_WAIT: Duration = Duration::from_millis(200);
 /// The time a process has to exit by itself when its connection is closed.
 const STOP_GRACE: Duration = Duration::from_millis(1_500);
+/// A changed credential counts after this long.
+const CREDENTIAL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait for a person to log in.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -40,6 +43,9 @@ pub struct Connection {
     child: Option<Child>,
     owner: Arc<OwnerCell>,
     roots: Arc<RootsRelay>,
+    credential: ConnectionCredential,
+    /// Time of the last comparison with the stored credential.
+    credential_checked: Mutex<Instant>,
 }
 
 /// The caller, or the session of a caller, that a connection belongs to.
@@ -48,6 +54,13 @@ pub struct ConnectionOwner {
     pub caller: CallerId,
     /// The session, if each session of a caller has its own connection.
     pub session: Option<Arc<str>>,
+}
+
+impl ConnectionOwner {
+    /// The owner of the machine.
+    pub(crate) fn machine_owner() -> Self {
+        Self { caller: Caller::OWNER.parse().expect("a valid id"), session: None }
+    }
 }
 
 /// The owner of a connection. Set once: a connection has seen the state of its owner, so no other gets it.
@@ -65,7 +78,8 @@ impl Connection {
 
     /// The last lines that the server's process wrote to stderr.
     pub fn stderr_tail(&self) -> Vec<String> {
-        self.child.as_ref().map(|child| child.stderr_tail(STDERR_LINES)).unwrap_or_default()
+        let lines = self.child.as_ref().map(|child| child.stderr_tail(STDERR_LINES)).unwrap_or_default();
+        lines.iter().map(|line| mask(line, &self.credential.secrets())).collect()
     }
 
     /// Describes a broken connection: the exit status of the process, which explains more than the transport error, and
@@ -78,7 +92,32 @@ impl Connection {
         let what = exit.map_or_else(|| why.to_string(), |exit| format!("its process {exit}"));
         let stderr = self.stderr_tail();
         let wrote = if stderr.is_empty() { "" } else { "; it wrote: " };
-        mask(&format!("{what}{wrote}{}", stderr.join(" | ")), &[])
+        mask(&format!("{what}{wrote}{}", stderr.join(" | ")), &self.credential.secrets())
+    }
+
+    /// Returns true if the credential has to be compared with the stored one: at most once per second.
+    pub(crate) fn is_credential_check_due(&self, stored: &ServerCredentials) -> bool {
+        if !matches!(self.credential, ConnectionCredential::Static(..)) && !stored.is_per_caller() {
+            return false;
+        }
+        let mut checked = self.credential_checked.lock();
+        let is_due = checked.elapsed() >= CREDENTIAL_CHECK_INTERVAL;
+        if is_due {
+            *checked = Instant::now();
+        }
+        is_due
+    }
+
+    /// Returns true if the stored credential is another one than that of the connection.
+    pub(crate) async fn has_stale_credential(&self, stored: &ServerCredentials) -> bool {
+        let is_static = matches!(self.credential, ConnectionCredential::Static(..));
+        let owner = self.owner.get().map(|owner| &owner.caller);
+        // A store that cannot be read says nothing.
+        match stored.for_connection(owner).await {
+            Ok(current) => !current.is_same(&self.credential),
+            Err(NoCredential::Missing { .. }) => is_static,
+            Err(NoCredential::Store(_)) => false,
+        }
     }
 
     /// Closes the session, stops the process, and waits for both.
@@ -116,6 +155,9 @@ pub enum ConnectCause {
     /// The login that the server requires failed.
     #[error("the login failed")]
     Login(#[source] Arc<LoginError>),
+    /// There is no credential for the connection.
+    #[error(transparent)]
+    Credential(#[from] NoCredential),
 }
 
 /// The kind of an outage, as far as callers have to react differently.
@@ -170,6 +212,12 @@ impl From<ConnectCause> for ConnectError {
 }
 
 impl ConnectError {
+    /// Masks secrets in the output of the process.
+    fn without_secrets(mut self, secrets: &[Secret]) -> Self {
+        self.stderr.iter_mut().for_each(|line| *line = mask(line, secrets));
+        self
+    }
+
     /// The transport error, if that was the cause.
     fn link_error(&self) -> Option<&LinkError> {
         match &self.cause {
@@ -192,7 +240,7 @@ impl ConnectError {
     pub fn needs_login(&self) -> bool {
         let login =
             matches!(self.link_error(), Some(LinkError::LoginRequired(_) | LinkError::LoginFailed(_)));
-        login || matches!(self.cause, ConnectCause::Login(_))
+        login || matches!(self.cause, ConnectCause::Login(_) | ConnectCause::Credential(_))
     }
 
     /// Returns true if a retry would fail in the same way. Permanent errors skip the reconnect backoff.
@@ -202,7 +250,7 @@ impl ConnectError {
         match &self.cause {
             _ if self.needs_login() => true,
             // A missing program or a bad certificate does not change within seconds.
-            ConnectCause::Spawn(_) | ConnectCause::Login(_) => true,
+            ConnectCause::Spawn(_) | ConnectCause::Login(_) | ConnectCause::Credential(_) => true,
             // The credential must be corrected first; a rate limit must not be tested.
             _ if self.kind() != OutageKind::Unreachable => true,
             _ if matches!(
@@ -252,6 +300,7 @@ impl ConnectError {
                 Some("set `protocol` of the server to a revision that it supports, or to `auto`".to_owned())
             }
             ConnectCause::Spawn(error) => error.hint(),
+            ConnectCause::Credential(error) => error.hint(),
             ConnectCause::Handshake(_) if self.exit.is_some() => {
                 Some("run the command by hand to see why it exits".to_owned())
             }
@@ -287,18 +336,29 @@ impl Default for ConnectionLimits {
 pub async fn connect(
     spec: &ServerSpec,
     limits: ConnectionLimits,
-    tokens: Option<&Arc<TokenSource>>,
+    credential: &ConnectionCredential,
     handler: Arc<dyn Handler>,
     (owner, roots): (Arc<OwnerCell>, Arc<RootsRelay>),
     mut mode: ProtocolMode,
 ) -> Result<Connection, ConnectError> {
     let mut logins = 0;
     loop {
-        let error = match attempt(spec, limits, tokens.cloned(), Arc::clone(&handler), &owner, mode).await {
-            Ok((session, peer, child)) => return Ok(Connection { session, peer, child, owner, roots }),
-            Err(error) => error,
+        let error = match attempt(spec, limits, credential, Arc::clone(&handler), &owner, mode).await {
+            Ok((session, peer, child)) => {
+                let (credential, checked) = (credential.clone(), Mutex::new(Instant::now()));
+                return Ok(Connection {
+                    session,
+                    peer,
+                    child,
+                    owner,
+                    roots,
+                    credential,
+                    credential_checked: checked,
+                });
+            }
+            Err(error) => error.without_secrets(&credential.secrets()),
         };
-        let tokens = tokens.filter(|tokens| tokens.can_login() && logins < MAX_LOGINS);
+        let tokens = credential.tokens().filter(|tokens| tokens.can_login() && logins < MAX_LOGINS);
         match (error.link_error(), tokens) {
             _ if matches!(error.cause, ConnectCause::Handshake(HandshakeError::ClosedOnProbe))
                 && mode == ProtocolMode::Auto =>
@@ -314,8 +374,8 @@ pub async fn connect(
     }
 }
 
-/// Returns the options of logins. Logins in a browser need a responder that can show a URL to a person.
-pub fn login_options(folder: Option<PathBuf>, responder: &Arc<dyn Responder>) -> LoginOptions {
+/// Adds logins in a browser to the options, if the responder can show a URL to a person.
+pub fn with_browser(logins: LoginOptions, responder: &Arc<dyn Responder>) -> LoginOptions {
     let responder = Arc::clone(responder);
     let browser = responder.can_ask(QuestionKind::Login).then(|| BrowserLogin {
         open: Arc::new(move |page| {
@@ -324,27 +384,13 @@ pub fn login_options(folder: Option<PathBuf>, responder: &Arc<dyn Responder>) ->
         }),
         timeout: LOGIN_TIMEOUT,
     });
-    LoginOptions { folder, browser }
-}
-
-/// Creates the token source of a server that may require OAuth: it is reached over HTTP, and the configuration has no
-/// `Authorization` header for it.
-pub fn token_source(spec: &ServerSpec, logins: &LoginOptions) -> Option<TokenSource> {
-    let (Transport::Http(remote) | Transport::Sse(remote)) = &spec.transport else { return None };
-    let own = remote.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
-    if own && remote.oauth.is_none() {
-        return None;
-    }
-    let url = Url::parse(remote.url.expose()).ok()?;
-    let (options, tls) = (remote.oauth.clone().unwrap_or_default(), remote.tls.clone());
-    let addresses = AddressPolicy::of_server(&url, remote.allow_networks.as_deref());
-    Some(TokenSource::new(spec.name.as_str(), url, options, tls, logins).with_addresses(addresses))
+    LoginOptions { browser, ..logins }
 }
 
 async fn attempt(
     spec: &ServerSpec,
     limits: ConnectionLimits,
-    tokens: Option<Arc<TokenSource>>,
+    credential: &ConnectionCredential,
     handler: Arc<dyn Handler>,
     owner: &OwnerCell,
     mode: ProtocolMode,
@@ -352,17 +398,17 @@ async fn attempt(
     let connect_timeout = spec.timeout.get();
     let (link, child, over_http) = match &spec.transport {
         Transport::Stdio(stdio) => {
-            let (link, child) = start_child(spec, stdio, limits.messages, owner.get())?;
+            let (link, child) = start_child(spec, stdio, credential, limits.messages, owner.get())?;
             (link, Some(child), false)
         }
         Transport::Http(remote) => (
-            http::open(remote_options(remote, tokens.clone(), connect_timeout, limits)?, limits.messages)
+            http::open(remote_options(remote, credential, connect_timeout, limits)?, limits.messages)
                 .map_err(ConnectCause::from)?,
             None,
             true,
         ),
         Transport::Sse(remote) => (
-            sse::open(remote_options(remote, tokens.clone(), connect_timeout, limits)?, limits.messages)
+            sse::open(remote_options(remote, credential, connect_timeout, limits)?, limits.messages)
                 .await
                 .map_err(ConnectCause::from)?,
             None,
@@ -370,7 +416,7 @@ async fn attempt(
         ),
         Transport::Websocket(remote) => (
             websocket::open(
-                remote_options(remote, None, connect_timeout, limits)?,
+                remote_options(remote, credential, connect_timeout, limits)?,
                 websocket::PING_INTERVAL,
                 limits.messages,
             )
@@ -381,8 +427,8 @@ async fn attempt(
         ),
     };
     let session = Session::start(link, over_http, limits.messages, handler);
-    if let Some(tokens) = tokens {
-        session.set_token_source(tokens);
+    if let Some(tokens) = credential.tokens() {
+        session.set_token_source(Arc::clone(tokens));
     }
     match session.handshake(mode, connect_timeout).await {
         Ok(peer) => Ok((session, peer, child)),
@@ -393,6 +439,7 @@ async fn attempt(
 fn start_child(
     spec: &ServerSpec,
     stdio: &StdioTransport,
+    credential: &ConnectionCredential,
     limits: ScanLimits,
     owner: Option<&ConnectionOwner>,
 ) -> Result<(Link, Child), ConnectError> {
@@ -407,6 +454,9 @@ fn start_child(
     }
     if let Some(config) = &spec.config {
         child.env.insert("MCP_CONFIG".to_owned(), Some(ConfigString::hidden(config.expose())));
+    }
+    if let Some((name, value)) = credential.variable() {
+        child.env.insert(name, Some(value));
     }
     let mut child = spawn_with_fallback(child, stdio.fallback.as_ref()).map_err(ConnectCause::from)?;
     let stdin = child.stdin.take().expect("a new child has its stdin");
@@ -460,7 +510,7 @@ fn spawn_with_fallback(
 
 fn remote_options(
     remote: &RemoteTransport,
-    tokens: Option<Arc<TokenSource>>,
+    credential: &ConnectionCredential,
     connect_timeout: Duration,
     limits: ConnectionLimits,
 ) -> Result<RemoteOptions, ConnectError> {
@@ -470,8 +520,10 @@ fn remote_options(
             schemes: "an absolute URL",
         })
     })?;
-    let headers =
-        remote.headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.expose()))).collect();
+    let configured = remote.headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.expose())));
+    let header = credential.header();
+    let is_replaced = |name: &String| header.as_ref().is_some_and(|(own, _)| own.eq_ignore_ascii_case(name));
+    let headers = configured.filter(|(name, _)| !is_replaced(name)).chain(header.clone()).collect();
     Ok(RemoteOptions {
         headers,
         connect_timeout,
@@ -480,7 +532,7 @@ fn remote_options(
         terminate_on_close: remote.terminate_on_close,
         tls: remote.tls.clone(),
         addresses: AddressPolicy::of_server(&url, remote.allow_networks.as_deref()),
-        tokens,
+        tokens: credential.tokens().cloned(),
         ..RemoteOptions::new(url)
     })
 }

@@ -8,16 +8,24 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use serde::Deserialize;
+use tokio::time::timeout;
 use toolgate_mcp::mirror::{self, HeaderMirror};
-use toolgate_mcp::{Forwarded, LinkError, Params, RawJson, RequestError, Session, TraceContext};
+use toolgate_mcp::{
+    DownstreamClient, Forwarded, LinkError, Params, RawJson, RequestError, Session, TraceContext,
+};
 use toolgate_policy::Input;
 
 use crate::builtin::BuiltinError;
-use crate::connect::Connection;
+use crate::connect::{Connection, OutageKind};
 use crate::openapi::ApiError;
 use crate::script::ScriptError;
-use crate::server::{Requester, Server, ServerUnavailable, mask_secrets};
+use crate::server::{Requester, Server, ServerUnavailable, error_chain, mask_secrets};
+
+/// The time that a call waits for a login, once the client has opened its page. The link stays valid for longer.
+const LOGIN_WAIT: Duration = Duration::from_secs(20);
 
 /// A tool, as its server knows it.
 #[derive(Debug, Clone)]
@@ -114,21 +122,25 @@ pub async fn invoke(
     trace: &TraceContext,
 ) -> Result<RawJson, InvokeError> {
     let requester = Requester { caller: input.caller(), session, client: along.client.as_ref() };
-    let client_connection = server.client_connection(requester).await?;
-    let connection = &client_connection.connection;
-    let arguments = input.arguments();
-    let mirrored = match tool.mirrors.as_slice() {
-        [] => Vec::new(),
-        mirrors => mirror::mirror_headers(mirrors, &arguments.parse().unwrap_or_default()),
+    let params = || {
+        let arguments = input.arguments();
+        let mirrored = match tool.mirrors.as_slice() {
+            [] => Vec::new(),
+            mirrors => mirror::mirror_headers(mirrors, &arguments.parse().unwrap_or_default()),
+        };
+        Params::none()
+            .with_text("name", &tool.name)
+            .with_raw("arguments", arguments.clone())
+            .with_mirror_headers(mirrored)
+            .with_forwarded(along)
+            .with_trace(trace)
     };
-    let params = Params::none()
-        .with_text("name", &tool.name)
-        .with_raw("arguments", arguments.clone())
-        .with_mirror_headers(mirrored)
-        .with_forwarded(along)
-        .with_trace(trace);
-    share_roots(connection, along).await;
-    send(server, connection, "tools/call", params).await
+    let error = match send_once(server, requester, "tools/call", params(), along).await {
+        Err(InvokeError::Unavailable(error)) if needs_login(server, &error) => error,
+        done => return done,
+    };
+    // Boxed, because this is rare: otherwise its size would be part of every call's future.
+    Box::pin(send_after_login(server, requester, "tools/call", (params(), along), error)).await
 }
 
 /// Sends a request other than a tool call, with the same proof and in the same way.
@@ -144,10 +156,81 @@ pub async fn request(
     trace: &TraceContext,
 ) -> Result<RawJson, InvokeError> {
     let requester = Requester { caller: input.caller(), session, client: along.client.as_ref() };
+    let params = || request.params(input.arguments()).with_forwarded(along).with_trace(trace);
+    let error = match send_once(server, requester, request.method(), params(), along).await {
+        Err(InvokeError::Unavailable(error)) if needs_login(server, &error) => error,
+        done => return done,
+    };
+    Box::pin(send_after_login(server, requester, request.method(), (params(), along), error)).await
+}
+
+async fn send_once(
+    server: &Arc<Server>,
+    requester: Requester<'_>,
+    method: &str,
+    params: Params,
+    along: &Forwarded,
+) -> Result<RawJson, InvokeError> {
     let client_connection = server.client_connection(requester).await?;
-    let params = request.params(input.arguments()).with_forwarded(along).with_trace(trace);
     share_roots(&client_connection.connection, along).await;
-    send(server, &client_connection.connection, request.method(), params).await
+    send(server, &client_connection.connection, method, params).await
+}
+
+/// Returns true if the caller has to log in first.
+fn needs_login(server: &Server, error: &ServerUnavailable) -> bool {
+    error.kind == OutageKind::Unauthorized && server.credentials().is_per_caller()
+}
+
+/// Offers the login where the caller is: its client opens the page, or the error contains the link. Sends the request
+/// once more if the caller logs in meanwhile.
+async fn send_after_login(
+    server: &Arc<Server>,
+    requester: Requester<'_>,
+    method: &str,
+    (params, along): (Params, &Forwarded),
+    mut error: ServerUnavailable,
+) -> Result<RawJson, InvokeError> {
+    let credentials = server.credentials();
+    let Some(link) = credentials.login_link(requester.caller) else { return Err(error.into()) };
+    if let Some(client) = requester.client
+        && offer_login(server, &**client, &link).await
+    {
+        server.forget_failure(requester.caller);
+        return send_once(server, requester, method, params, along).await;
+    }
+    let (name, caller) = (credentials.server(), requester.caller);
+    error.hint =
+        Some(format!("log in at {link} , or run `toolgate servers login {name} --as {caller}`").into());
+    Err(error.into())
+}
+
+/// Asks the client to open a login page, if it can; returns true once the caller has logged in.
+async fn offer_login(server: &Server, client: &dyn DownstreamClient, link: &str) -> bool {
+    let can_open = client.capabilities().get("elicitation").is_some_and(|it| it.get("url").is_some());
+    let tickets = server.credentials().tickets();
+    let (true, Some(mut done)) = (can_open, tickets.watch(link)) else { return false };
+    let id = link.rsplit('/').next().unwrap_or_default();
+    let message = format!("Log in to the server `{}`, so that it can be used as you.", server.spec().name);
+    let params = serde_json::json!({ "mode": "url", "url": link, "elicitationId": id, "message": message });
+    let answer = client.ask("elicitation/create", Some(RawJson::from_value(&params))).await;
+    let action = answer.ok().and_then(|answer| answer.parse::<ElicitationAnswer>().ok());
+    if action.is_none_or(|answer| answer.action != "accept") {
+        return false;
+    }
+    // The client may answer as soon as the page is open.
+    let is_done = timeout(LOGIN_WAIT, done.wait_for(|done| *done)).await.is_ok_and(|done| done.is_ok());
+    // In the newest revision, the answer to the request comes after the login.
+    if is_done && !client.accepts_input_requests() {
+        let params = RawJson::from_value(&serde_json::json!({ "elicitationId": id }));
+        client.notify("notifications/elicitation/complete", Some(&params));
+    }
+    is_done
+}
+
+/// Answer of a client to an elicitation.
+#[derive(Deserialize)]
+struct ElicitationAnswer {
+    action: String,
 }
 
 /// Tells the server of the roots of the client, if it requests roots and does not know them.
@@ -174,6 +257,15 @@ async fn send(
         }
         Err(error @ RequestError::Link(LinkError::Unreachable(_))) => {
             server.check_health();
+            Err(error.into())
+        }
+        Err(RequestError::Link(why @ (LinkError::LoginRequired(_) | LinkError::LoginFailed(_)))) => {
+            let error = ServerUnavailable {
+                server: server.spec().name.to_string(),
+                reason: mask_secrets(server.spec(), &error_chain(&why)).into(),
+                hint: None,
+                kind: OutageKind::Unauthorized,
+            };
             Err(error.into())
         }
         answer => Ok(answer?),

@@ -8,7 +8,9 @@ mod blocking;
 pub mod builtin;
 pub mod code;
 pub mod connect;
+pub mod credentials;
 pub mod invoke;
+pub mod login_tickets;
 pub mod offer;
 pub mod openapi;
 pub mod poisoning;
@@ -19,7 +21,7 @@ pub mod search;
 pub mod server;
 
 /// Types of the MCP client that users of a server need.
-pub use toolgate_mcp::oauth::{BrowserLogin, LoginError, LoginOptions, TokenSource};
+pub use toolgate_mcp::oauth::{BrowserLogin, LoginError, LogoutOutcome, TokenSource};
 pub use toolgate_mcp::{
     DownstreamClient, Forwarded, LinkError, Params, PeerInfo, RawJson, RequestError, RpcError, TraceContext,
     UserWait, mirror, scan, with_jitter,
@@ -28,6 +30,7 @@ pub use toolgate_mcp::{
 pub use blocking::run_blocking;
 pub use builtin::BuiltinTool;
 pub use connect::{ConnectionOwner, OutageKind};
+pub use credentials::LoginOptions;
 pub use questions::{NoResponder, Responder};
 pub use script::ScriptRunner;
 pub use server::{

@@ -14,7 +14,6 @@ use serde::Deserialize;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use toolgate_mcp::oauth::{LoginOptions, TokenSource};
 use toolgate_mcp::{
     DownstreamClient, LinkError, Params, ProtocolMode, RequestError, Revision, RpcError, with_jitter,
 };
@@ -25,8 +24,9 @@ use toolgate_types::{CallerId, ServerSpec};
 
 use crate::builtin::BuiltinError;
 use crate::connect::{
-    ConnectError, Connection, ConnectionLimits, ConnectionOwner, OutageKind, OwnerCell, connect, token_source,
+    ConnectCause, ConnectError, Connection, ConnectionLimits, ConnectionOwner, OutageKind, OwnerCell, connect,
 };
+use crate::credentials::{LoginOptions, ServerCredentials};
 use crate::invoke::InvokeError;
 use crate::offer::OfferKinds;
 
@@ -116,6 +116,7 @@ pub struct Server {
     resource_updates: broadcast::Sender<ResourceUpdate>,
     list_changes: broadcast::Sender<(Option<CallerId>, OfferKinds)>,
     pool: Arc<ConnectionPool>,
+    credentials: Arc<ServerCredentials>,
     log_limit: Arc<LogLimit>,
     change_interest: Arc<Notify>,
     wake: Arc<Notify>,
@@ -132,8 +133,8 @@ impl Server {
         logins: &LoginOptions,
         features: ClientFeatures,
     ) -> Self {
-        let tokens = token_source(&spec, logins).map(Arc::new);
         let spec = Arc::new(spec);
+        let credentials = Arc::new(ServerCredentials::new(Arc::clone(&spec), logins.clone()));
         let (state_sender, state) = watch::channel(ServerState::Idle);
         let (wake, suspect, stop) =
             (Arc::new(Notify::new()), Arc::<Notify>::default(), Arc::<Notify>::default());
@@ -162,9 +163,10 @@ impl Server {
             mode: protocol_mode(&spec),
             spec: Arc::clone(&spec),
             limits,
-            tokens,
+            credentials: Arc::clone(&credentials),
             notifications,
-            owner: None,
+            // With credentials of callers, this connection has those of the owner, so no other caller gets it.
+            owner: credentials.is_per_caller().then(ConnectionOwner::machine_owner),
             opener: None,
         };
         let pool = ConnectionPool::new(connect_options.clone());
@@ -190,6 +192,7 @@ impl Server {
             resource_updates,
             list_changes,
             pool,
+            credentials,
             log_limit,
             change_interest,
             wake,
@@ -201,6 +204,11 @@ impl Server {
 
     pub fn spec(&self) -> &ServerSpec {
         &self.spec
+    }
+
+    /// Credentials of callers for the server.
+    pub fn credentials(&self) -> &Arc<ServerCredentials> {
+        &self.credentials
     }
 
     /// The rate limit for log lines that the server causes.
@@ -391,7 +399,26 @@ impl Server {
         self: &Arc<Self>,
         requester: Requester<'_>,
     ) -> Result<ClientConnection, ServerUnavailable> {
-        self.pool.acquire(self, requester).await
+        let found = self.pool.acquire(self, requester).await?;
+        if !found.connection.is_credential_check_due(&self.credentials) {
+            return Ok(found);
+        }
+        // Boxed, because this is rare: otherwise its size would be part of every call's future.
+        Box::pin(async move {
+            if !found.connection.has_stale_credential(&self.credentials).await {
+                return Ok(found);
+            }
+            // Another credential was stored, or it was removed.
+            found.connection.session.close().await;
+            drop(found);
+            self.pool.acquire(self, requester).await
+        })
+        .await
+    }
+
+    /// Lets a caller connect again at once, because it has logged in.
+    pub(crate) fn forget_failure(&self, caller: &CallerId) {
+        self.pool.forget_failure(caller);
     }
 
     /// Number of open connections, with the main one.
@@ -454,7 +481,7 @@ impl Drop for ResourceSubscription {
 struct ConnectOptions {
     spec: Arc<ServerSpec>,
     limits: ConnectionLimits,
-    tokens: Option<Arc<TokenSource>>,
+    credentials: Arc<ServerCredentials>,
     notifications: NotificationHandler,
     /// The caller that the connection is opened for; `None` for the main connection.
     owner: Option<ConnectionOwner>,
@@ -504,8 +531,10 @@ impl ConnectOptions {
         let roots = Arc::new(self.notifications.roots.for_connection(self.opener.clone()));
         let mut notifications = self.notifications.clone();
         (notifications.owner, notifications.roots) = (Arc::clone(&owner), Arc::clone(&roots));
-        let (tokens, handler) = (self.tokens.as_ref(), Arc::new(notifications));
-        connect(&self.spec, self.limits, tokens, handler, (owner, roots), self.mode).await
+        let caller = self.owner.as_ref().filter(|_| notifications.is_pooled).map(|owner| &owner.caller);
+        let credential = self.credentials.for_connection(caller).await.map_err(ConnectCause::from)?;
+        let handler = Arc::new(notifications);
+        connect(&self.spec, self.limits, &credential, handler, (owner, roots), self.mode).await
     }
 
     /// Tries to connect, with backoff and jitter.
@@ -799,7 +828,7 @@ pub(crate) fn mask_secrets(spec: &ServerSpec, text: &str) -> String {
 }
 
 /// An error with its sources, on one line.
-fn error_chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -82,6 +82,7 @@ fn server(mode: &str) -> Server {
         request_timeout: HumanDuration::from_secs(60),
         connections: ConnectionPolicy::default(),
         config: None,
+        auth: toolgate_types::server::AuthPolicy::default(),
     };
     Server::new(
         spec,

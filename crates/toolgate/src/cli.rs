@@ -4,6 +4,7 @@
 mod access;
 mod agent;
 mod clients;
+mod credentials;
 mod help;
 mod records;
 mod registry;
@@ -27,13 +28,14 @@ pub(crate) use access::{
 };
 pub(crate) use agent::{AgentArgs, ChatArgs, RunArgs, RunsArgs, RunsCommand};
 pub(crate) use clients::{ConnectArgs, ConnectClient, ConnectScope, ImportArgs};
+pub(crate) use credentials::{CredentialArgs, CredentialsCommand, ListCredentialsArgs, RekeyArgs};
 pub(crate) use help::grouped_command;
 pub(crate) use records::{
     LogArgs, LogCommand, LogFilter, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand,
 };
 pub(crate) use registry::{
-    AddServerArgs, AddToolArgs, ApproveArgs, ChangeArgs, Language, NewToolArgs, RemoveArgs, ServersArgs,
-    ServersCommand, TestToolsArgs, UpdateArgs,
+    AddServerArgs, AddToolArgs, ApproveArgs, ChangeArgs, Language, LoginArgs, NewToolArgs, RemoveArgs,
+    ServersArgs, ServersCommand, TestToolsArgs, UpdateArgs,
 };
 pub(crate) use tools::{
     AnswerMode, CallArgs, EvalArgs, ListArgs, PromptArgs, PromptsCommand, ResourceArgs, ResourcesCommand,
@@ -203,6 +205,12 @@ asks no one.
 
 Exit codes: 0 no access changes, 1 some changes, 78 invalid configuration.")]
     Plan(PlanArgs),
+    /// List, set and remove credentials that servers get
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  toolgate credentials list\n  toolgate credentials set github --as ann\n  toolgate credentials rekey"
+    )]
+    Credentials(CredentialsCommand),
     /// Test policy rules before you use them
     #[command(
         subcommand,

@@ -11,6 +11,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod content;
+pub(crate) mod credentials;
 pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod examples;

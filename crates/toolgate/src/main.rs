@@ -2,6 +2,9 @@
 //!
 //! Each subcommand is a file in `command`. Invariant: no other crate prints, and no other crate knows exit codes.
 
+// The future of a chat nests those of the agent loop, the pipeline and the client of a server.
+#![recursion_limit = "256"]
+
 mod cli;
 mod command;
 mod output;
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Why(args) => command::why::run(args, project, &output),
         Command::Callers(command) => command::callers::run(command, project, &output),
         Command::Plan(args) => command::plan::run(args, project, &output),
+        Command::Credentials(command) => command::credentials::run(command, project, &output),
         Command::Policy(command) => command::policy::run(command, project, &output),
         Command::Log(args) => command::log::run(args, project, &output),
         Command::Prompts(command) => command::prompts::run(command, project, &output),

@@ -49,8 +49,7 @@ pub(crate) fn resolve_headers(
 ) -> BTreeMap<String, ConfigString> {
     let mut headers = BTreeMap::new();
     for (name, at) in written.into_iter().flat_map(|at| at.value.0) {
-        let good_name = !name.is_empty() && name.bytes().all(is_header_byte);
-        if !good_name {
+        if !is_header_name(&name) {
             let message = format!("`{name}` is not the name of a header{}", cx.location_suffix());
             cx.error(at.key_span, message, "names are letters, digits and `-`");
             continue;
@@ -63,6 +62,11 @@ pub(crate) fn resolve_headers(
         headers.insert(name, ConfigString::hidden(at.value.expose()));
     }
     headers
+}
+
+/// True for a string that can be the name of a header.
+pub(crate) fn is_header_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(is_header_byte)
 }
 
 fn is_header_byte(byte: u8) -> bool {

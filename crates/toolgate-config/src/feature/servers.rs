@@ -1,5 +1,6 @@
 //! MCP servers: entries of `toolbox.mcps`, `mcp.json` and the files of other programs.
 
+pub(crate) mod auth;
 pub(crate) mod oauth;
 pub(crate) mod tls;
 pub(crate) mod transport;
@@ -14,6 +15,7 @@ use toolgate_types::server::{
 };
 use toolgate_types::{ConfigString, HumanDuration, Secret, ServerName, ServerSpec, ToolLimits};
 
+use self::auth::{AuthName, CredentialFile, resolve_auth};
 use self::oauth::OauthFile;
 use self::tls::TlsFile;
 use self::transport::{EncodingName, TransportName, resolve_transport};
@@ -68,6 +70,15 @@ keys! {
         /// OAuth settings. Most servers that require a login need none. Log in with
         /// `toolgate servers login NAME`.
         oauth: OauthFile,
+        /// Owner of the credentials: `shared` uses those of this entry, or the login of the owner, for all callers.
+        /// With `caller`, each caller logs in (`toolgate servers login NAME --as CALLER`) or stores its own credential
+        /// (`toolgate credentials set`), and gets a connection of its own. See docs/credentials.md.
+        auth: AuthName = "shared",
+        /// Place of a stored credential.
+        credential: CredentialFile,
+        /// With `auth: caller`, sends the token that the caller showed to the gateway. Allowed only if the URL of this
+        /// server is an `audience` in `serve.jwt`, and done only if the token names it as one.
+        forward: bool = "false",
         /// Certificates of a private CA, for an `https://` or `wss://` URL.
         tls: TlsFile,
         /// Timeout of connecting, including the handshake. The default is 1 minute for `npx`, `uvx` and
@@ -346,7 +357,8 @@ impl ConfigBuilder {
         let mode = self.resolve_mode(&mut file, &name, span, rules, cx);
         let Some(transport) = resolve_transport(&mut file, env_file, span, cx) else { return };
         let downloads = matches!(&transport, Transport::Stdio(stdio) if stdio.may_download());
-        let Some(mode) = mode else { return };
+        let auth = resolve_auth(&mut file, &transport, span, cx);
+        let (Some(mode), Some(auth)) = (mode, auth) else { return };
         let strict_output = is_strict_output(file.output_validation.as_ref(), &mode, cx);
         let env_span = file.env.as_ref().map_or(span, |at| at.key_span);
         let connections = connection_policy(&mut file);
@@ -383,6 +395,7 @@ impl ConfigBuilder {
             request_timeout: into_value(file.request_timeout).unwrap_or(rules.request_timeout),
             connections,
             config: file.config.map(|at| Secret::new(at.value.0.to_json().get())),
+            auth,
             name,
         };
         self.servers.push((spec, span));

@@ -48,6 +48,7 @@ fn server(name: &str, mode: ToolMode) -> ServerSpec {
         request_timeout: HumanDuration::from_secs(60),
         connections: ConnectionPolicy::default(),
         config: None,
+        auth: toolgate_types::server::AuthPolicy::default(),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Everything that a runtime is created from.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -12,7 +11,7 @@ use toolgate_types::{
     ApiSpec, CallLimits, Caller, Profiles, Secret, ServerSpec, ToolDefinition, ToolSettings,
 };
 use toolgate_upstream::openapi::TextParser;
-use toolgate_upstream::{BuiltinTool, NoResponder, Responder};
+use toolgate_upstream::{BuiltinTool, LoginOptions, NoResponder, Responder};
 
 use crate::pins::LockFile;
 use crate::results::ResultStore;
@@ -30,8 +29,8 @@ pub struct RuntimeSetup {
     pub read_document: TextParser,
     /// Limits shared by all tools.
     pub limits: CallLimits,
-    /// The folder that holds the OAuth tokens for servers. Without it, tokens last as long as the runtime.
-    pub token_folder: Option<PathBuf>,
+    /// Stored credentials and logins for servers. Without a store, tokens last as long as the runtime.
+    pub logins: LoginOptions,
     /// Asks a person: for approval of calls, for answers to servers, for logins.
     pub responder: Arc<dyn Responder>,
     /// Client capabilities to declare to servers if the clients of calls answer their requests. Without them, the
@@ -68,7 +67,7 @@ impl Default for RuntimeSetup {
             apis: Vec::new(),
             read_document: |_| Err("no parser for OpenAPI documents is set up".to_owned()),
             limits: CallLimits::default(),
-            token_folder: None,
+            logins: LoginOptions::default(),
             responder: Arc::new(NoResponder),
             forwarded_features: None,
             lock: None,

@@ -66,6 +66,10 @@ impl ToolSources {
         }
     }
 
+    pub(crate) fn logins(&self) -> &LoginOptions {
+        &self.options.logins
+    }
+
     pub(super) fn load(&self) -> Guard<Arc<Inputs>> {
         self.inputs.load()
     }

@@ -86,7 +86,7 @@ fn write_operation(route: &Route, operation: &ApiOperation, page: &mut String) {
 }
 
 /// Escapes text, and turns backticks into code.
-fn html_of(text: &str) -> String {
+pub(crate) fn html_of(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     let parts = text.split('`').enumerate();
     parts

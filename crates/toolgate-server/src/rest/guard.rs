@@ -1,10 +1,11 @@
 //! Checks of registry entries that arrive over the network. Files of the operator are not checked.
 //!
-//! There are four. Only callers with `servers:exec`, granted by its exact name, may choose the program that runs: the
+//! There are five. Only callers with `servers:exec`, granted by its exact name, may choose the program that runs: the
 //! command of a server, and only one the operator allows, or the script of a tool. Only callers that have the permissions
 //! a tool requires may change them. An entry may read only variables that the project already reads. A URL must point to
 //! the internet, or to a network the operator allows; and the entry gets these networks as its `allow_networks`, because
-//! its host may lead elsewhere later. Invariant: a check starts nothing, and sends only DNS queries.
+//! its host may lead elsewhere later. An entry may not send tokens of callers to a server or issuer of its choice.
+//! Invariant: a check starts nothing, and sends only DNS queries.
 
 use std::time::Duration;
 
@@ -63,6 +64,9 @@ pub(super) async fn check(
         require_explicit_permission(caller, SERVERS_EXEC)?;
         check_command(op, entry, state, allowed)?;
     }
+    if op.kind == EntryKind::Server {
+        check_caller_tokens(entry)?;
+    }
     check_variables(entry, state)?;
     if op.kind == EntryKind::Server {
         for url in urls(entry) {
@@ -89,6 +93,26 @@ fn limit_networks(op: &mut EntryOp, allowed: &[Network]) -> Result<(), HttpError
         entry.insert(ALLOW_NETWORKS.to_owned(), Json::Array(networks));
     }
     Ok(())
+}
+
+/// Rejects an entry that would send tokens of callers, or files of this machine, to a server or issuer of its choice.
+fn check_caller_tokens(entry: &Map<String, Json>) -> Result<(), HttpError> {
+    const OAUTH_KEYS: [&str; 4] =
+        ["subject_token_file", "subject_token_type", "identity_provider", "audience"];
+    const GRANTS: [&str; 3] = ["token_exchange", "identity_assertion", "workload_identity"];
+    let oauth = entry.get("oauth").and_then(Json::as_object);
+    let has_grant =
+        oauth.and_then(|oauth| oauth.get("grant")?.as_str()).is_some_and(|it| GRANTS.contains(&it));
+    let oauth_key = OAUTH_KEYS.iter().find(|key| oauth.is_some_and(|oauth| oauth.contains_key(**key)));
+    let key = match (entry.contains_key("forward"), has_grant, oauth_key) {
+        (true, ..) => "forward",
+        (_, true, _) => "oauth.grant",
+        (.., Some(key)) => key,
+        _ => return Ok(()),
+    };
+    let message = format!("`{key}` cannot be set over HTTP: it would send tokens of callers");
+    Err(HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message)
+        .hint("write the entry into a file of the project"))
 }
 
 /// Checks a change of a tool when it is applied: the caller needs `servers:exec` to choose the program, and both

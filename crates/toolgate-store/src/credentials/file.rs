@@ -140,10 +140,7 @@ impl FileCredentials {
 }
 
 impl CredentialStore for FileCredentials {
-    fn get<'a>(
-        &'a self,
-        id: &'a CredentialId,
-    ) -> BoxFuture<'a, Result<Option<Credential>, CredentialError>> {
+    fn get<'a>(&'a self, id: &'a CredentialId) -> BoxFuture<'a, Result<Option<Credential>, CredentialError>> {
         let id = id.clone();
         self.run(move |store| store.get(&id))
     }

@@ -37,8 +37,7 @@ impl SealingKey {
         aws_lc_rs::rand::fill(&mut nonce).expect("the system has random numbers");
         let mut body = text.to_vec();
         let name = Aad::from(name.as_bytes());
-        let sealed =
-            self.key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), name, &mut body);
+        let sealed = self.key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), name, &mut body);
         sealed.expect("a credential is not too long to encrypt");
         [MARK, &nonce, &body].concat()
     }

@@ -71,7 +71,8 @@ impl StoreKey {
 
     /// Public name of the key: it says which key is the right one, and nothing else about it.
     pub(super) fn id(&self) -> String {
-        let hash = Sha256::new().chain_update(b"toolgate credential key").chain_update(self.bytes()).finalize();
+        let hash =
+            Sha256::new().chain_update(b"toolgate credential key").chain_update(self.bytes()).finalize();
         hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 

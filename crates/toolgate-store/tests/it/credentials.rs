@@ -52,8 +52,19 @@ async fn credentials_are_visible_everywhere(open: Opener) {
 async fn names_never_collide(open: Opener) {
     let store = open();
     let pairs = [
-        ("a/b", "c"), ("a", "b/c"), ("a", "b"), ("ab", "c"), ("a", "bc"), ("..", "x"), ("../..", "x"), ("a:b", "c"),
-        ("a", "b:c"), ("A", "b"), ("a", "B"), ("a", "b β"), ("owner", "../owner"),
+        ("a/b", "c"),
+        ("a", "b/c"),
+        ("a", "b"),
+        ("ab", "c"),
+        ("a", "bc"),
+        ("..", "x"),
+        ("../..", "x"),
+        ("a:b", "c"),
+        ("a", "b:c"),
+        ("A", "b"),
+        ("a", "B"),
+        ("a", "b β"),
+        ("owner", "../owner"),
     ];
     for (at, (caller, server)) in pairs.iter().enumerate() {
         store.put(&id(caller, server), token(&at.to_string())).await.unwrap();

@@ -5,9 +5,9 @@
 mod callers;
 mod contract;
 mod cost;
+mod crash;
 mod credential_crash;
 mod credentials;
-mod crash;
 mod kit;
 mod queue;
 mod simulation;

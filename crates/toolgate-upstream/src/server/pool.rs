@@ -352,6 +352,10 @@ impl ConnectionPool {
     fn owner_of<'a>(&self, requester: &Requester<'a>) -> Option<OwnerKey<'a>> {
         let Requester { caller, session, .. } = *requester;
         match self.options.spec.connections.isolation {
+            // A connection with the credential of a caller is never shared.
+            Isolation::Shared if self.options.spec.auth.is_per_caller() => {
+                Some(OwnerKey { caller, session: None })
+            }
             Isolation::Shared => None,
             Isolation::Caller => Some(OwnerKey { caller, session: None }),
             Isolation::Session => Some(OwnerKey { caller, session }),
@@ -382,8 +386,8 @@ impl ConnectionPool {
         let has_handshake = main.peer.revision.has_handshake();
         let server_asks = self.options.notifications.server_asks.load(Ordering::Relaxed);
         let by_capabilities = has_handshake && client.is_some() && (self.over_http || server_asks);
-        // Over HTTP, the newest revision has no sessions, so there is no state to isolate.
-        let is_stateless = self.over_http && !has_handshake;
+        // Over HTTP, the newest revision has no sessions, so there is no state to isolate; credentials are.
+        let is_stateless = self.over_http && !has_handshake && !self.options.spec.auth.is_per_caller();
         if era != ProtocolEra::Handshake
             && !by_capabilities
             && (is_stateless || self.claims_main(owner, main))
@@ -701,6 +705,11 @@ impl ConnectionPool {
     ) -> Option<(Arc<SubscribedResources>, Option<Arc<Connection>>)> {
         let table = self.table.lock();
         table.entry(entry).map(|entry| (Arc::clone(&entry.subscriptions), entry.ready()))
+    }
+
+    /// Forgets a failed connection of a caller, because its credential has changed.
+    pub(super) fn forget_failure(&self, caller: &CallerId) {
+        self.table.lock().failures.remove(caller);
     }
 
     /// Closes the connections of a session that has ended, if each session has its own.

@@ -38,17 +38,22 @@ Exit codes: 0 approved or nothing to approve, 1 not approved, 78 invalid configu
     #[command(after_help = "\
 Examples:
   toolgate servers login tickets
+  toolgate servers login tickets --as ann            for a server with `auth: caller`
   BROWSER=firefox toolgate servers login tickets
 
 The login URL is also printed, for any browser on this machine. The command waits five minutes for the
-login. Tokens are stored for your user only, under $XDG_STATE_HOME or ~/.local/state, and are refreshed
-automatically.
+login. Tokens are stored encrypted in .toolgate/credentials, and are refreshed automatically.
 
 Exit codes: 0 logged in, 1 failed, 78 invalid configuration, 130 interrupted.")]
-    Login(ServerArgs),
-    /// Delete the stored tokens of a server
-    #[command(after_help = "Example:\n  toolgate servers logout tickets")]
-    Logout(ServerArgs),
+    Login(LoginArgs),
+    /// Revoke and delete the stored tokens of a server
+    #[command(after_help = "\
+Examples:
+  toolgate servers logout tickets
+  toolgate servers logout tickets --as ann
+
+Exit codes: 0 done, 1 failed, 78 invalid configuration.")]
+    Logout(LoginArgs),
     /// Add a server to mcp.json
     #[command(after_help = "\
 Examples:
@@ -220,6 +225,15 @@ pub(crate) struct RemoveArgs {
 pub(crate) struct ServerArgs {
     /// Name of the server
     pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LoginArgs {
+    /// Name of the server
+    pub(crate) name: String,
+    /// Caller that the login belongs to
+    #[arg(long = "as", value_name = "CALLER", default_value = "owner")]
+    pub(crate) caller: String,
 }
 
 #[derive(Debug, Args)]

@@ -178,7 +178,7 @@ fn builder_with_events<'a>(
     loaded: Project,
     on_event: impl Fn(AppEvent<'_>) + Send + Sync + 'static,
 ) -> AppBuilder<'a> {
-    App::builder(loaded).token_folder(login::token_folder()).on_event(on_event)
+    App::builder(loaded).user_state(login::user_state()).on_event(on_event)
 }
 
 fn report_event(event: AppEvent<'_>, output: &Output) {

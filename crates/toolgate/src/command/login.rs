@@ -8,21 +8,23 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use serde_json::json;
-use toolgate_app::{LoginOptions, LoginPage, Responder, TokenSource, login_options};
-use toolgate_config::{LoadOutcome, load};
+use toolgate_app::{Caller, LoginPage, LogoutOutcome, Responder, TokenSource, with_browser};
 use toolgate_redact::printable;
 
-use crate::cli::ProjectArgs;
+use crate::cli::{LoginArgs, ProjectArgs};
 use crate::command::app::INTERRUPTED;
+use crate::command::credentials;
 use crate::command::terminal_prompts::TerminalResponder;
 use crate::output::{BOLD, Output, safe_text};
 use crate::owner_key;
 use crate::{DONE, INVALID_CONFIG};
 
-pub(crate) fn login(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+pub(crate) fn login(args: &LoginArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let LoginArgs { name, caller } = args;
     let responder: Arc<dyn Responder> = Arc::new(TerminalResponder::for_login());
-    let logins = login_options(token_folder(), &responder);
-    let Some(tokens) = server_tokens(name, project, output, &logins)? else { return Ok(INVALID_CONFIG) };
+    let Some(tokens) = server_tokens(args, Some(&responder), project, output)? else {
+        return Ok(INVALID_CONFIG);
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let done = runtime.block_on(async {
         tokio::select! {
@@ -35,49 +37,61 @@ pub(crate) fn login(name: &str, project: &ProjectArgs, output: &Output) -> anyho
         return Ok(INTERRUPTED);
     }
     if output.json {
-        output.document(&json!({ "server": name, "loggedIn": true }))?;
-    } else {
-        output.result(&format!("logged in to {BOLD}{name}{BOLD:#}\n"));
-        output.next_step(&format!("see its tools with `toolgate servers show {name}`"));
+        output.document(&json!({ "server": name, "caller": caller, "loggedIn": true }))?;
+        return Ok(DONE);
     }
+    let for_caller = for_caller(caller);
+    output.result(&format!("logged in to {BOLD}{name}{BOLD:#}{for_caller}\n"));
+    output.next_step(&format!("see its tools with `toolgate servers show {name}`"));
     Ok(DONE)
 }
 
-pub(crate) fn logout(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
-    let logins = LoginOptions { folder: token_folder(), browser: None };
-    let Some(tokens) = server_tokens(name, project, output, &logins)? else { return Ok(INVALID_CONFIG) };
-    let forgotten =
-        tokens.remove_tokens().with_context(|| format!("cannot log out of MCP server `{name}`"))?;
+pub(crate) fn logout(args: &LoginArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+    let LoginArgs { name, caller } = args;
+    let Some(tokens) = server_tokens(args, None, project, output)? else { return Ok(INVALID_CONFIG) };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let outcome = runtime.block_on(tokens.logout());
+    let LogoutOutcome { removed, revoked } =
+        outcome.with_context(|| format!("cannot log out of MCP server `{name}`"))?;
     if output.json {
-        output.document(&json!({ "server": name, "loggedIn": false, "forgotten": forgotten }))?;
-    } else if forgotten {
-        output.result(&format!("logged out of {BOLD}{name}{BOLD:#}; its tokens are deleted\n"));
+        output.document(&json!({
+            "server": name, "caller": caller, "loggedIn": false, "forgotten": removed, "revoked": revoked }))?;
+    } else if removed {
+        let revoked =
+            if revoked { "revoked and deleted" } else { "deleted; the server offers no revocation" };
+        let for_caller = for_caller(caller);
+        output.result(&format!("logged out of {BOLD}{name}{BOLD:#}{for_caller}; its tokens are {revoked}\n"));
     } else {
-        output.result(&format!("no tokens are stored for {BOLD}{name}{BOLD:#}\n"));
+        output.result(&format!("no tokens are stored for {BOLD}{name}{BOLD:#}{}\n", for_caller(caller)));
     }
     Ok(DONE)
 }
 
-/// Returns the token source of a server; `None` if the configuration is invalid.
+fn for_caller(caller: &str) -> String {
+    if caller == Caller::OWNER { String::new() } else { format!(" as {BOLD}{}{BOLD:#}", printable(caller)) }
+}
+
+/// Returns the tokens of a caller for a server; `None` if the configuration is invalid.
 fn server_tokens(
-    name: &str,
+    LoginArgs { name, caller }: &LoginArgs,
+    responder: Option<&Arc<dyn Responder>>,
     project: &ProjectArgs,
     output: &Output,
-    logins: &LoginOptions,
-) -> anyhow::Result<Option<TokenSource>> {
-    let LoadOutcome { config, report } =
-        load(&project.folder, project.file.as_deref(), &owner_key::environment());
-    let Some(config) = config else {
-        output.message(&report.render());
-        output.next_step("run `toolgate check` to see the problems; nothing was started");
-        return Ok(None);
-    };
-    Ok(Some(toolgate_app::server_tokens(&config, name, logins)?))
+) -> anyhow::Result<Option<Arc<TokenSource>>> {
+    let Some((config, stored)) = credentials::open(project, output)? else { return Ok(None) };
+    let caller = credentials::find_caller(caller, &config, project)?;
+    let mut logins = stored.login_options();
+    logins.any_browser = true;
+    if let Some(responder) = responder {
+        logins = with_browser(logins, responder);
+    }
+    let tokens = toolgate_app::server_tokens(&config, name, &caller, &logins);
+    tokens.map(Some).map_err(credentials::with_hint)
 }
 
-/// Returns the folder of the tokens, in the user's state directory.
-pub(crate) fn token_folder() -> Option<PathBuf> {
-    toolgate_app::token_folder(&owner_key::environment())
+/// Returns the state folder of the user.
+pub(crate) fn user_state() -> Option<PathBuf> {
+    toolgate_app::user_state_folder(&owner_key::environment())
 }
 
 /// Prints the login URL and tries to open it in a browser.

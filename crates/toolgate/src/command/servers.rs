@@ -14,8 +14,8 @@ use crate::output::{BOLD, DIM, Output, first_line};
 pub(crate) fn run(args: &ServersArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let only = match &args.command {
         Some(ServersCommand::Approve(args)) => return approve::run(args, project, output),
-        Some(ServersCommand::Login(server)) => return login::login(&server.name, project, output),
-        Some(ServersCommand::Logout(server)) => return login::logout(&server.name, project, output),
+        Some(ServersCommand::Login(server)) => return login::login(server, project, output),
+        Some(ServersCommand::Logout(server)) => return login::logout(server, project, output),
         Some(ServersCommand::Add(args)) => return change::add_server(args, project, output),
         Some(ServersCommand::Update(args)) => {
             return change::update(EntryKind::Server, args, project, output);

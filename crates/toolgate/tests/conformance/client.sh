@@ -20,8 +20,9 @@ case $scenario in
 auth/*)
     add client_id "$(member client_id)"
     add client_secret "$(member client_secret)"
-    # A secret goes only to the issuer that the operator names. The operator reads it in the metadata of the server.
-    if [ -n "$(member client_secret)" ]; then
+    # A secret, or a token to exchange, goes only to the issuer that the operator names. The operator reads it in the
+    # metadata of the server.
+    if [ -n "$(member client_secret)$(member valid_jwt)" ]; then
         add issuer "$(python3 -c '
 import json, re, sys, urllib.error, urllib.request
 try:
@@ -37,6 +38,18 @@ esac
 case $scenario in
 auth/basic-cimd) add client_metadata_url '"https://conformance-test.local/client-metadata.json"' ;;
 auth/client-credentials-*) add grant '"client_credentials"' ;;
+auth/wif-jwt-bearer)
+    # The platform of a workload writes its token to a file.
+    member valid_jwt | tr -d '"' >"$folder/workload.jwt"
+    add grant '"workload_identity"'
+    add subject_token_file '"workload.jwt"'
+    ;;
+auth/enterprise-managed-authorization)
+    member idp_id_token | tr -d '"' >"$folder/id_token.jwt"
+    add grant '"identity_assertion"'
+    add subject_token_file '"id_token.jwt"'
+    add identity_provider "{\"issuer\":$(member idp_issuer),\"client_id\":$(member idp_client_id)}"
+    ;;
 esac
 printf '{"servers":{"s":{"type":"http","url":"%s","timeout":10%s}}}' \
     "$url" "${oauth:+,\"oauth\":{$oauth\}}" >"$folder/mcp.json"
@@ -44,6 +57,15 @@ printf '{"servers":{"s":{"type":"http","url":"%s","timeout":10%s}}}' \
 case $scenario in
 tools_call) toolgate tools call s__add_numbers a=5 b=3 ;;
 sse-retry) toolgate tools call s__test_reconnection ;;
+json-schema-2020-12-preservation)
+    # Sends the schema of one tool, as it was received, to the other.
+    toolgate tools list --json >"$folder/tools" || exit 1
+    python3 -c '
+import json, sys
+tools = {tool["name"].removeprefix("s__"): tool["inputSchema"] for tool in json.load(sys.stdin)}
+print(json.dumps({"schema": tools["json_schema_2020_12_tool"]}))' <"$folder/tools" >"$folder/arguments"
+    toolgate tools call s__json_schema_echo --args "$(cat "$folder/arguments")"
+    ;;
 elicitation*) toolgate tools call s__test_client_elicitation_defaults --answers defaults ;;
 http-custom-headers)
     # The context lists the calls, one line with name and arguments each. A null does not match the schema of its tool,

@@ -1,6 +1,8 @@
 //! MCP servers behind Toolgate.
 
 mod addresses;
+mod caller_credentials;
+mod credentials;
 mod http_faults;
 mod http_outages;
 mod isolation;

@@ -12,7 +12,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::json;
 
-use super::token_file::now;
+use super::token_record::now;
 
 /// Value of `client_assertion_type`.
 pub(super) const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";

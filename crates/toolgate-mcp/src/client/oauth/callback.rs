@@ -26,13 +26,49 @@ pub(super) struct CallbackListener {
     port: u16,
 }
 
-/// Query of the redirect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CallbackResponse {
+/// Response of an authorization server, in the query of its redirect.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CallbackResponse {
     /// `iss` parameter.
     pub(super) issuer: Option<String>,
     /// Authorization code, or the error.
     pub(super) outcome: Result<String, String>,
+}
+
+/// The code is a credential until it is used.
+impl std::fmt::Debug for CallbackResponse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallbackResponse").field("issuer", &self.issuer).finish_non_exhaustive()
+    }
+}
+
+/// A response, and the login that it is for.
+#[derive(Debug)]
+pub struct CallbackQuery {
+    /// `state` parameter.
+    pub state: String,
+    /// `None` if it contains neither a code nor an error.
+    pub response: Option<CallbackResponse>,
+}
+
+impl CallbackQuery {
+    /// Parses the query of a redirect.
+    pub fn parse(query: &str) -> Self {
+        let pairs = || url::form_urlencoded::parse(query.as_bytes());
+        let parameter =
+            |name: &str| pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned());
+        let outcome = match (parameter("code"), parameter("error")) {
+            (Some(code), None) => Some(Ok(code)),
+            (_, Some(error)) => {
+                let more = parameter("error_description").map(|text| format!(": {text}")).unwrap_or_default();
+                Some(Err(format!("{error}{more}")))
+            }
+            (None, None) => None,
+        };
+        let issuer = parameter("iss");
+        let response = outcome.map(|outcome| CallbackResponse { issuer, outcome });
+        Self { state: parameter("state").unwrap_or_default(), response }
+    }
 }
 
 impl CallbackListener {
@@ -119,18 +155,9 @@ fn parse_request(request: &[u8], state: &str) -> Result<CallbackResponse, ErrorR
     let base = Url::parse("http://127.0.0.1").expect("a valid URL");
     let url = target.and_then(|target| base.join(target).ok()).filter(|url| url.path() == CALLBACK_PATH);
     let Some(url) = url else { return Err(("404 Not Found", "Not found.")) };
-    let parameter =
-        |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned());
-    if parameter("state").as_deref() != Some(state) {
+    let query = CallbackQuery::parse(url.query().unwrap_or_default());
+    if query.state != state {
         return Err(("400 Bad Request", "This response does not belong to the current login."));
     }
-    let outcome = match (parameter("code"), parameter("error")) {
-        (Some(code), None) => Ok(code),
-        (_, Some(error)) => {
-            let more = parameter("error_description").map(|text| format!(": {text}")).unwrap_or_default();
-            Err(format!("{error}{more}"))
-        }
-        (None, None) => return Err(("400 Bad Request", "The parameter `code` is missing.")),
-    };
-    Ok(CallbackResponse { issuer: parameter("iss"), outcome })
+    query.response.ok_or(("400 Bad Request", "The parameter `code` is missing."))
 }

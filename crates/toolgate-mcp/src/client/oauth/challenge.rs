@@ -46,6 +46,11 @@ impl Challenge {
     pub(super) fn wants_more_scope(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }
+
+    /// True if the proof has to contain the nonce of the server.
+    pub(super) fn wants_nonce(&self) -> bool {
+        self.error.as_deref() == Some(super::dpop::USE_NONCE)
+    }
 }
 
 fn is_token(c: char) -> bool {

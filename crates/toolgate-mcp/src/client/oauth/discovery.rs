@@ -57,6 +57,8 @@ pub(super) struct ServerMetadata {
     pub(super) authorization_endpoint: Option<String>,
     pub(super) token_endpoint: String,
     pub(super) registration_endpoint: Option<String>,
+    pub(super) revocation_endpoint: Option<String>,
+    pub(super) dpop_signing_alg_values_supported: Option<Vec<String>>,
     #[serde(default)]
     pub(super) scopes_supported: Vec<String>,
     pub(super) response_types_supported: Option<Vec<String>>,
@@ -127,6 +129,20 @@ pub(super) async fn discover(
         resource: indicator,
         scopes,
     })
+}
+
+/// Gets the metadata of an issuer that the configuration names.
+pub(super) async fn issuer_metadata(
+    fetcher: &Fetcher,
+    issuer: &Url,
+) -> Result<ServerMetadata, DiscoveryError> {
+    for url in &metadata_urls(issuer) {
+        if let Some(metadata) = fetcher.get::<ServerMetadata>(url).await? {
+            check_issuer(url, &metadata, issuer.as_str())?;
+            return Ok(metadata);
+        }
+    }
+    Err(DiscoveryError::NoMetadata(issuer.to_string()))
 }
 
 /// Discovery for one MCP server.
@@ -291,7 +307,8 @@ pub(crate) fn fuzz_discovery(bytes: &[u8]) {
             let issuer = metadata.issuer.as_deref().unwrap_or_default();
             assert_eq!(issuer.trim_end_matches('/'), "https://id.example.com");
         }
-        let endpoints = [metadata.authorization_endpoint, metadata.registration_endpoint];
+        let endpoints =
+            [metadata.authorization_endpoint, metadata.registration_endpoint, metadata.revocation_endpoint];
         let endpoints = endpoints.into_iter().flatten().chain([metadata.token_endpoint]);
         urls.extend(endpoints.filter_map(|url| Url::parse(&url).ok()));
     }

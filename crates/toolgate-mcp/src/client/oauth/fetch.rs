@@ -10,9 +10,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use oauth2::{AsyncHttpClient, HttpRequest, HttpResponse};
 use reqwest::dns::{Name, Resolve, Resolving};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use reqwest::{Method, Request, Response, StatusCode, redirect};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -21,6 +23,7 @@ use toolgate_types::server::UpstreamTls;
 use url::Url;
 
 use super::challenge::Challenge;
+use super::dpop::{DPOP, DpopKey, ServerNonce, USE_NONCE};
 use crate::network::{AddressPolicy, BlockedAddress, literal_address};
 use crate::revision::Revision;
 use crate::scan::{ScanError, ScanLimits, scan};
@@ -130,6 +133,10 @@ impl Resolve for UrlPolicy {
 pub(super) struct Fetcher {
     client: reqwest::Client,
     policy: UrlPolicy,
+    /// Key that requests for tokens prove to have.
+    dpop: Option<Arc<DpopKey>>,
+    /// Nonce of the token endpoint.
+    nonce: ServerNonce,
 }
 
 impl Fetcher {
@@ -149,7 +156,13 @@ impl Fetcher {
             .dns_resolver(Arc::new(policy.clone()))
             .timeout(REQUEST_TIMEOUT)
             .build();
-        Ok(Self { client: client.map_err(FetchError::Client)?, policy })
+        let client = client.map_err(FetchError::Client)?;
+        Ok(Self { client, policy, dpop: None, nonce: ServerNonce::default() })
+    }
+
+    /// Binds the tokens of all later requests to a key.
+    pub(super) fn bind_tokens(&mut self, key: Arc<DpopKey>) {
+        self.dpop = Some(key);
     }
 
     /// Returns an error if a URL must not be used. Requests are checked again when they are sent.
@@ -230,28 +243,98 @@ impl<'c> AsyncHttpClient<'c> for Fetcher {
     type Error = FetchError;
     type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, FetchError>> + Send + 'c>>;
 
-    /// Sends a request to the token endpoint.
+    /// Sends a request to the token endpoint. If it wants a nonce in the proof, the request is sent a second time.
     fn call(&'c self, request: HttpRequest) -> Self::Future {
         Box::pin(async move {
-            let request = Request::try_from(request).map_err(FetchError::Client)?;
-            let url = request.url().clone();
-            let response = self.send(request).await?;
-            let (status, headers) = (response.status(), response.headers().clone());
-            let body = read(response).await?;
-            if let Err(source) = scan(&body, RESPONSE_LIMITS) {
-                let url = redacted_url(&url);
-                return Err(if status.is_success() {
-                    FetchError::Scan { url, source }
-                } else {
-                    FetchError::Status { url, status, details: String::new() }
-                });
+            let response = self.send_token_request(request.clone()).await?;
+            let is_new = self.nonce.update(response.headers());
+            let wants_nonce = || error_code(response.body()).as_deref() == Some(USE_NONCE);
+            if is_new && self.dpop.is_some() && !response.status().is_success() && wants_nonce() {
+                return self.send_token_request(request).await;
             }
-            let mut response = HttpResponse::new(body);
-            *response.status_mut() = status;
-            *response.headers_mut() = headers;
             Ok(response)
         })
     }
+}
+
+impl Fetcher {
+    async fn send_token_request(&self, request: HttpRequest) -> Result<HttpResponse, FetchError> {
+        let mut request = Request::try_from(request).map_err(FetchError::Client)?;
+        let url = request.url().clone();
+        if let Some(key) = &self.dpop {
+            let proof = key.proof(request.method().as_str(), &url, self.nonce.get().as_deref(), None);
+            let proof = HeaderValue::try_from(proof).expect("base64 is a header value");
+            request.headers_mut().insert(DPOP, proof);
+        }
+        let response = self.send(request).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = read(response).await?;
+        if let Err(source) = scan(&body, RESPONSE_LIMITS) {
+            let url = redacted_url(&url);
+            return Err(if status.is_success() {
+                FetchError::Scan { url, source }
+            } else {
+                FetchError::Status { url, status, details: String::new() }
+            });
+        }
+        let mut response = HttpResponse::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        Ok(response)
+    }
+
+    /// Posts a form to a token endpoint, with the client's credentials in a header if they are given. Returns the JSON
+    /// of the response.
+    pub(super) async fn post_form<T: DeserializeOwned>(
+        &self,
+        url: &Url,
+        form: &[(&str, &str)],
+        client: Option<(&str, &str)>,
+    ) -> Result<T, FetchError> {
+        let response = self.call(form_request(url, form, client)).await?;
+        if !response.status().is_success() {
+            let details = error_details(url, response.body());
+            return Err(FetchError::Status { url: redacted_url(url), status: response.status(), details });
+        }
+        parse(url, response.body())
+    }
+
+    /// Posts a form to a revocation endpoint, whose successful response has no content.
+    pub(super) async fn post_revocation(
+        &self,
+        url: &Url,
+        form: &[(&str, &str)],
+        client: Option<(&str, &str)>,
+    ) -> Result<(), FetchError> {
+        let request = Request::try_from(form_request(url, form, client)).map_err(FetchError::Client)?;
+        let response = self.send(request).await?;
+        match response.status() {
+            status if status.is_success() => Ok(()),
+            status => {
+                let (url, details) = (redacted_url(url), String::new());
+                Err(FetchError::Status { url, status, details })
+            }
+        }
+    }
+}
+
+fn form_request(url: &Url, form: &[(&str, &str)], client: Option<(&str, &str)>) -> HttpRequest {
+    let encode = |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let mut body = url::form_urlencoded::Serializer::new(String::new());
+    body.extend_pairs(form);
+    let mut request = HttpRequest::new(body.finish().into_bytes());
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = url.as_str().parse().unwrap_or_default();
+    let headers = request.headers_mut();
+    headers.insert(ACCEPT, JSON);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+    if let Some((id, secret)) = client {
+        let pair = STANDARD.encode(format!("{}:{}", encode(id), encode(secret)));
+        let mut value = HeaderValue::try_from(format!("Basic {pair}")).expect("base64 is a header value");
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    request
 }
 
 fn get(url: &Url) -> Request {
@@ -292,6 +375,15 @@ pub(super) fn parse<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, Fe
     let url = || redacted_url(url);
     scan(body, RESPONSE_LIMITS).map_err(|source| FetchError::Scan { url: url(), source })?;
     serde_json::from_slice(body).map_err(|source| FetchError::Json { url: url(), source })
+}
+
+/// Returns the code of an OAuth error response.
+fn error_code(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct ErrorCode {
+        error: String,
+    }
+    serde_json::from_slice::<ErrorCode>(body).ok().map(|body| body.error)
 }
 
 /// Describes an OAuth error response, if it is one.

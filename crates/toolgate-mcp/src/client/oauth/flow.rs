@@ -1,9 +1,11 @@
-//! OAuth steps of a login: registration, authorization request, code exchange, refresh, client credentials.
+//! OAuth steps of a login: registration, authorization request, code exchange, refresh, client credentials, exchange of
+//! tokens and identities, revocation.
 //!
-//! Token requests are made by `oauth2`, and sent like all others by [`Fetcher`]. Every request for a token names the
+//! Token requests are made by `oauth2`, as far as it knows the grant, and sent like all others by [`Fetcher`]. Every request for a token names the
 //! MCP server as its resource (RFC 8707), so that the token is of no use elsewhere.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use oauth2::basic::{BasicClient, BasicErrorResponseType, BasicTokenResponse};
 use oauth2::{
@@ -11,10 +13,11 @@ use oauth2::{
     PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, RefreshToken, RequestTokenError, Scope,
     TokenResponse as _, TokenUrl,
 };
-use toolgate_types::BrowserUrl;
+use serde::Deserialize;
 use toolgate_types::browser_url::BrowserUrlError;
-use toolgate_types::oauth::OauthConfig;
+use toolgate_types::oauth::{DpopMode, IdentityProvider, OauthConfig, OauthGrant, SubjectTokenType};
 use toolgate_types::server::UpstreamTls;
+use toolgate_types::{BrowserUrl, Secret};
 use url::Url;
 
 use super::LoginError;
@@ -22,9 +25,10 @@ use super::assertion::{ASSERTION_TYPE, AssertionKey};
 use super::callback::CallbackResponse;
 use super::challenge::Challenge;
 use super::discovery::{self, DiscoveredServer, DiscoveryError};
+use super::dpop::{self, DpopKey};
 use super::fetch::Fetcher;
 use super::registration;
-use super::token_file::{OAuthClient, TokenSet, now};
+use super::token_record::{OAuthClient, TokenSet, now};
 use crate::network::AddressPolicy;
 
 /// Scope that requests refresh tokens, where the server supports it.
@@ -65,6 +69,20 @@ enum FlowError {
     WrongIssuer { received: String, expected: String },
     #[error("the response does not name its issuer `{expected}`")]
     IssuerMissing { expected: String },
+    #[error("the authorization server does not support DPoP with ES256, which `oauth.dpop` requires")]
+    NoDpop,
+    #[error(
+        "the authorization server issued a token that is not bound to a key, but `oauth.dpop` is `required`"
+    )]
+    NotBound,
+    #[error("the authorization server issued a token of type `{0}`")]
+    TokenType(String),
+    #[error("the identity provider issued a token of type `{0}`, not an identity assertion")]
+    NoAssertion(String),
+    #[error("`oauth.issuer` is needed: a token is exchanged only at the issuer that the configuration names")]
+    NotPinned,
+    #[error("`oauth.identity_provider` is needed")]
+    NoIdentityProvider,
 }
 
 /// Login in progress with one authorization server.
@@ -77,7 +95,30 @@ pub(super) struct LoginFlow {
     is_pinned: bool,
     /// Origin of the MCP server.
     origin: url::Origin,
+    /// Key that the tokens are bound to.
+    dpop_key: Option<Arc<DpopKey>>,
+    dpop_mode: DpopMode,
 }
+
+/// Response of a token endpoint to the grants that `oauth2` does not know.
+#[derive(Deserialize)]
+struct ExchangeResponse {
+    access_token: String,
+    #[serde(default)]
+    token_type: String,
+    issued_token_type: Option<String>,
+    expires_in: Option<u64>,
+    refresh_token: Option<String>,
+    scope: Option<String>,
+}
+
+const JWT_BEARER_GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+const TOKEN_EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const ACCESS_TOKEN_TYPE: &str = "urn:ietf:params:oauth:token-type:access_token";
+const ID_TOKEN_TYPE: &str = "urn:ietf:params:oauth:token-type:id_token";
+const JWT_TYPE: &str = "urn:ietf:params:oauth:token-type:jwt";
+/// Type of an identity assertion.
+const ID_JAG_TYPE: &str = "urn:ietf:params:oauth:token-type:id-jag";
 
 /// Server that a login is for.
 #[derive(Clone, Copy)]
@@ -115,9 +156,40 @@ impl LoginFlow {
             let discovered = discovery::discover(&fetcher, server, pinned, challenge).await?;
             let issuer = discovered.metadata.issuer.clone();
             let issuer = issuer.unwrap_or_else(|| server.origin().ascii_serialization());
-            Ok(Self { fetcher, discovered, issuer, is_pinned: pinned.is_some(), origin: server.origin() })
+            Ok(Self {
+                fetcher,
+                discovered,
+                issuer,
+                is_pinned: pinned.is_some(),
+                origin: server.origin(),
+                dpop_key: None,
+                dpop_mode: DpopMode::Off,
+            })
         };
         discovery.await.map_err(|error: DiscoveryError| LoginError::Discovery(error.into()))
+    }
+
+    /// Requests tokens that are bound to a key, if the mode and the authorization server want it. `known` is the stored
+    /// key of this login.
+    pub(super) fn enable_dpop(&mut self, mode: DpopMode, known: Option<&str>) -> Result<(), LoginError> {
+        self.dpop_mode = mode;
+        let algorithms = self.discovered.metadata.dpop_signing_alg_values_supported.as_deref();
+        let is_supported = algorithms.is_some_and(|all| all.iter().any(|name| name == dpop::ALGORITHM));
+        match (mode, is_supported) {
+            (DpopMode::Off, _) | (DpopMode::Auto, false) => Ok(()),
+            (DpopMode::Required, false) => Err(LoginError::Discovery(FlowError::NoDpop.into())),
+            (DpopMode::Auto | DpopMode::Required, true) => {
+                let key = Arc::new(known.and_then(DpopKey::parse).unwrap_or_else(DpopKey::generate));
+                self.fetcher.bind_tokens(Arc::clone(&key));
+                self.dpop_key = Some(key);
+                Ok(())
+            }
+        }
+    }
+
+    /// The key that the tokens are bound to, for storage.
+    pub(super) fn dpop_key(&self) -> Option<&str> {
+        self.dpop_key.as_ref().map(|key| key.stored())
     }
 
     /// Combines configured, challenged and already granted scopes.
@@ -264,7 +336,7 @@ impl LoginFlow {
             Ok(request_tokens.request_async(&self.fetcher).await?)
         };
         let response = exchange.await.map_err(LoginError::Exchange)?;
-        Ok(token_set(&response, request.scopes))
+        self.token_set(&response, request.scopes)
     }
 
     /// Checks the issuer in the response to an authorization request (RFC 9207).
@@ -300,7 +372,7 @@ impl LoginFlow {
             .add_scopes(scopes.iter().cloned().map(Scope::new));
         match request_tokens.request_async(&self.fetcher).await {
             Ok(response) => {
-                let mut refreshed = token_set(&response, scopes);
+                let mut refreshed = self.token_set(&response, scopes)?;
                 // A response without a refresh token keeps the old one valid.
                 refreshed.refresh_token =
                     refreshed.refresh_token.or_else(|| Some(refresh_token.into_secret()));
@@ -352,7 +424,7 @@ impl LoginFlow {
         let response = response.ok_or(LoginError::NoClient)?;
         // The secret stays in the configuration.
         client.secret = None;
-        Ok((client, token_set(&response, Vec::new())))
+        Ok((client, self.token_set(&response, Vec::new())?))
     }
 
     fn assertion(
@@ -398,6 +470,205 @@ impl LoginFlow {
         supported.iter().flatten().any(|supported| supported == method)
     }
 
+    /// Exchanges a token, an identity assertion or the identity of a workload for an access token.
+    pub(super) async fn exchange_subject(
+        &self,
+        options: &OauthConfig,
+        scopes: Vec<String>,
+        subject: &Secret,
+        tls: &UpstreamTls,
+    ) -> Result<(OAuthClient, TokenSet), LoginError> {
+        let exchange = async {
+            if !self.is_pinned {
+                return Err(FlowError::NotPinned.into());
+            }
+            let subject_type = match (options.subject_token_type, options.grant) {
+                (SubjectTokenType::Auto, OauthGrant::IdentityAssertion) | (SubjectTokenType::IdToken, _) => {
+                    ID_TOKEN_TYPE
+                }
+                (SubjectTokenType::Auto | SubjectTokenType::AccessToken, _) => ACCESS_TOKEN_TYPE,
+                (SubjectTokenType::Jwt, _) => JWT_TYPE,
+            };
+            let scope = scopes.join(" ");
+            let assertion;
+            let mut form = vec![("resource", self.discovered.resource.as_str())];
+            match options.grant {
+                OauthGrant::TokenExchange => {
+                    form.extend([
+                        ("grant_type", TOKEN_EXCHANGE_GRANT),
+                        ("subject_token", subject.expose()),
+                        ("subject_token_type", subject_type),
+                        ("requested_token_type", ACCESS_TOKEN_TYPE),
+                    ]);
+                    form.extend(options.audience.as_deref().map(|audience| ("audience", audience)));
+                }
+                OauthGrant::IdentityAssertion => {
+                    let provider = options.identity_provider.as_ref().ok_or(FlowError::NoIdentityProvider)?;
+                    assertion = self.identity_assertion(provider, subject, subject_type, &scope, tls).await?;
+                    form.extend([("grant_type", JWT_BEARER_GRANT), ("assertion", assertion.as_str())]);
+                }
+                _ => form.extend([("grant_type", JWT_BEARER_GRANT), ("assertion", subject.expose())]),
+            }
+            if !scope.is_empty() {
+                form.push(("scope", &scope));
+            }
+            let response = self.post_grant(options, form).await?;
+            if let Some(other) = response.issued_token_type.filter(|issued| {
+                options.grant == OauthGrant::TokenExchange
+                    && ![ACCESS_TOKEN_TYPE, JWT_TYPE].contains(&issued.as_str())
+            }) {
+                return Err(FlowError::TokenType(other).into());
+            }
+            let granted = response.scope.map(|scope| scope.split_whitespace().map(str::to_owned).collect());
+            let tokens = TokenSet {
+                access_token: response.access_token,
+                refresh_token: response.refresh_token,
+                expires_at: response.expires_in.map(|lifetime| now().saturating_add(lifetime)),
+                lifetime: response.expires_in,
+                scopes: granted.unwrap_or(scopes),
+                dpop: self.is_bound(&response.token_type)?,
+            };
+            Ok(tokens)
+        };
+        let tokens = exchange.await.map_err(LoginError::Exchange)?;
+        // The secret stays in the configuration.
+        let id = options.client_id.as_ref().map(|id| id.expose().to_owned()).unwrap_or_default();
+        Ok((OAuthClient { id, secret: None, redirect_uri: String::new(), registered: false }, tokens))
+    }
+
+    /// Posts a grant to the token endpoint, authenticated as the configured client.
+    async fn post_grant<'a>(
+        &'a self,
+        options: &'a OauthConfig,
+        mut form: Vec<(&'a str, &'a str)>,
+    ) -> Result<ExchangeResponse, Box<dyn std::error::Error + Send + Sync>> {
+        let endpoint = Url::parse(&self.discovered.metadata.token_endpoint)?;
+        let id = options.client_id.as_ref().map(|id| id.expose());
+        let assertion;
+        let mut basic = None;
+        match (id, &options.client_secret, &options.private_key) {
+            (Some(id), Some(secret), _) => match self.secret_auth_type()? {
+                AuthType::BasicAuth => basic = Some((id, secret.expose())),
+                _ => form.extend([("client_id", id), ("client_secret", secret.expose())]),
+            },
+            (Some(id), None, Some(key)) => {
+                assertion = self.assertion(id, key.expose())?;
+                form.extend([
+                    ("client_id", id),
+                    ("client_assertion_type", ASSERTION_TYPE),
+                    ("client_assertion", assertion.as_str()),
+                ]);
+            }
+            (Some(id), None, None) => form.push(("client_id", id)),
+            (None, ..) => {}
+        }
+        Ok(self.fetcher.post_form(&endpoint, &form, basic).await?)
+    }
+
+    /// Gets an assertion of the caller's identity for this authorization server from the identity provider.
+    async fn identity_assertion(
+        &self,
+        provider: &IdentityProvider,
+        subject: &Secret,
+        subject_type: &str,
+        scope: &str,
+        tls: &UpstreamTls,
+    ) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+        let issuer = Url::parse(&provider.issuer)?;
+        // The operator names the identity provider, so it may be where a server may be.
+        let fetcher = Fetcher::new(&issuer, tls, &AddressPolicy::of_server(&issuer, None)).await?;
+        let metadata = discovery::issuer_metadata(&fetcher, &issuer).await?;
+        let endpoint = Url::parse(&metadata.token_endpoint)?;
+        let mut form = vec![
+            ("grant_type", TOKEN_EXCHANGE_GRANT),
+            ("requested_token_type", ID_JAG_TYPE),
+            ("audience", self.issuer.as_str()),
+            ("resource", self.discovered.resource.as_str()),
+            ("subject_token", subject.expose()),
+            ("subject_token_type", subject_type),
+        ];
+        if !scope.is_empty() {
+            form.push(("scope", scope));
+        }
+        let id = provider.client_id.as_ref().map(|id| id.expose());
+        let client = match (id, &provider.client_secret) {
+            (Some(id), Some(secret)) => Some((id, secret.expose())),
+            _ => None,
+        };
+        form.extend(id.filter(|_| client.is_none()).map(|id| ("client_id", id)));
+        let response: ExchangeResponse = fetcher.post_form(&endpoint, &form, client).await?;
+        match response.issued_token_type.as_deref() {
+            Some(ID_JAG_TYPE) => Ok(response.access_token),
+            other => Err(FlowError::NoAssertion(other.unwrap_or("unknown").to_owned()).into()),
+        }
+    }
+
+    /// Revokes tokens at the authorization server (RFC 7009); returns false if it offers no revocation.
+    pub(super) async fn revoke(
+        &self,
+        client: &OAuthClient,
+        configured_secret: Option<&str>,
+        tokens: &TokenSet,
+    ) -> Result<bool, LoginError> {
+        let metadata = &self.discovered.metadata;
+        let Some(endpoint) = &metadata.revocation_endpoint else { return Ok(false) };
+        let revoke = async {
+            let url = Url::parse(endpoint)?;
+            let secret = client.secret.as_deref().or(configured_secret);
+            let basic = match secret {
+                Some(secret) => {
+                    self.check_secret(client)?;
+                    // It gets what the token endpoint gets, so it has to be in the same place.
+                    let token_endpoint = Url::parse(&metadata.token_endpoint)?;
+                    if !self.is_pinned && token_endpoint.origin() != url.origin() {
+                        let (url, issuer) = (endpoint.clone(), self.issuer.clone());
+                        return Err(FlowError::OtherOrigin { url, issuer }.into());
+                    }
+                    Some((client.id.as_str(), secret))
+                }
+                None => None,
+            };
+            let refresh = tokens.refresh_token.as_deref().map(|token| (token, "refresh_token"));
+            for (token, hint) in refresh.into_iter().chain([(tokens.access_token.as_str(), "access_token")]) {
+                let mut form = vec![("token", token), ("token_type_hint", hint)];
+                form.extend(basic.is_none().then_some(("client_id", client.id.as_str())));
+                self.fetcher.post_revocation(&url, &form, basic).await?;
+            }
+            Ok(true)
+        };
+        revoke.await.map_err(LoginError::Revocation)
+    }
+
+    /// Converts a token response. One without scopes grants the requested ones.
+    fn token_set(
+        &self,
+        response: &BasicTokenResponse,
+        requested: Vec<String>,
+    ) -> Result<TokenSet, LoginError> {
+        let scopes = response.scopes().map(|scopes| scopes.iter().map(|scope| scope.to_string()).collect());
+        let lifetime = response.expires_in().map(|lifetime| lifetime.as_secs());
+        let dpop = self.is_bound(response.token_type().as_ref());
+        Ok(TokenSet {
+            access_token: response.access_token().secret().clone(),
+            refresh_token: response.refresh_token().map(|token| token.secret().clone()),
+            expires_at: lifetime.map(|lifetime| now().saturating_add(lifetime)),
+            lifetime,
+            scopes: scopes.unwrap_or(requested),
+            dpop: dpop.map_err(|error| LoginError::Exchange(error.into()))?,
+        })
+    }
+
+    /// Returns true if a token of this type is bound to our key.
+    fn is_bound(&self, token_type: &str) -> Result<bool, FlowError> {
+        let is_dpop = token_type.eq_ignore_ascii_case("dpop");
+        match self.dpop_mode {
+            DpopMode::Required if !is_dpop => Err(FlowError::NotBound),
+            // It could not be used: only the holder of its key can.
+            _ if is_dpop && self.dpop_key.is_none() => Err(FlowError::TokenType(token_type.to_owned())),
+            _ => Ok(is_dpop),
+        }
+    }
+
     fn token_client(&self, client: &OAuthClient, auth_type: AuthType) -> Result<TokenClient, FlowError> {
         self.check_secret(client)?;
         let endpoint = TokenUrl::new(self.discovered.metadata.token_endpoint.clone())?;
@@ -408,17 +679,6 @@ impl LoginFlow {
             oauth_client = oauth_client.set_client_secret(ClientSecret::new(secret.clone()));
         }
         Ok(oauth_client)
-    }
-}
-
-/// Converts a token response. One without scopes grants the requested ones.
-fn token_set(response: &BasicTokenResponse, requested: Vec<String>) -> TokenSet {
-    let scopes = response.scopes().map(|scopes| scopes.iter().map(|scope| scope.to_string()).collect());
-    TokenSet {
-        access_token: response.access_token().secret().clone(),
-        refresh_token: response.refresh_token().map(|token| token.secret().clone()),
-        expires_at: response.expires_in().map(|lifetime| now().saturating_add(lifetime.as_secs())),
-        scopes: scopes.unwrap_or(requested),
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use url::Url;
 
 use super::fetch::{FetchError, Fetcher};
-use super::token_file::OAuthClient;
+use super::token_record::OAuthClient;
 
 const CLIENT_NAME: &str = "Toolgate";
 

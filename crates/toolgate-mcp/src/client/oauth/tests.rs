@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::token_file::{OAuthClient, now};
+use super::token_record::now;
 use super::*;
 
 /// MCP server and authorization server in one; records requests to its token endpoint.
@@ -45,13 +45,48 @@ impl TestIssuer {
         Self { url, token_requests, _tasks: tasks }
     }
 
-    fn tokens(&self, folder: &std::path::Path, browser_login: Option<BrowserLogin>) -> TokenSource {
-        let logins = LoginOptions { folder: Some(folder.to_owned()), browser: browser_login };
+    fn tokens(&self, storage: &Arc<TestStorage>, browser_login: Option<BrowserLogin>) -> TokenSource {
+        let storage: Arc<dyn TokenStorage> = Arc::clone(storage) as _;
+        let logins =
+            LoginOptions { storage: Some(storage), browser: browser_login, ..LoginOptions::default() };
         TokenSource::new("s", self.url.clone(), OauthConfig::default(), UpstreamTls::default(), &logins)
     }
 
     fn token_requests(&self) -> Vec<String> {
         self.token_requests.lock().clone()
+    }
+}
+
+/// Storage that several processes share.
+#[derive(Default)]
+struct TestStorage {
+    record: Mutex<Option<Secret>>,
+    lock: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl TestStorage {
+    fn write(&self, record: &TokenRecord) {
+        *self.record.lock() = Some(record.to_secret());
+    }
+}
+
+impl TokenStorage for TestStorage {
+    fn load(&self) -> BoxFuture<'_, Result<Option<Secret>, StorageError>> {
+        Box::pin(std::future::ready(Ok(self.record.lock().clone())))
+    }
+
+    fn save(&self, record: Secret, _: Option<u64>) -> BoxFuture<'_, Result<(), StorageError>> {
+        *self.record.lock() = Some(record);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn remove(&self) -> BoxFuture<'_, Result<bool, StorageError>> {
+        Box::pin(std::future::ready(Ok(self.record.lock().take().is_some())))
+    }
+
+    fn lock(&self) -> BoxFuture<'_, Option<Box<dyn std::any::Any + Send>>> {
+        let lock = Arc::clone(&self.lock);
+        Box::pin(async move { Some(Box::new(lock.lock_owned().await) as _) })
     }
 }
 
@@ -126,7 +161,9 @@ fn record(server: &Url, issuer: &str, access_token: &str, expires_at: Option<u64
         access_token: access_token.into(),
         refresh_token: Some("r1".into()),
         expires_at,
+        lifetime: None,
         scopes: vec!["read".into()],
+        dpop: false,
     };
     let mut record = TokenRecord::new(server);
     record.issuer = issuer.to_owned();
@@ -135,21 +172,22 @@ fn record(server: &Url, issuer: &str, access_token: &str, expires_at: Option<u64
 }
 
 async fn header(tokens: &TokenSource) -> Option<String> {
-    tokens.authorization().await.0.map(|header| header.to_str().unwrap().to_owned())
+    let authorization = tokens.authorize("POST", &tokens.server).await.unwrap();
+    authorization.token.map(|header| header.to_str().unwrap().to_owned())
 }
 
 fn login_demand(tokens: &TokenSource) -> LoginDemand {
-    let generation = tokens.state().generation;
+    let generation = tokens.state.lock().generation;
     tokens.demand(401, Some("Bearer".to_owned()), generation).unwrap()
 }
 
 #[tokio::test]
 async fn login_stores_a_token() {
-    let (issuer, folder) = (TestIssuer::start().await, tempfile::tempdir().unwrap());
+    let (issuer, storage) = (TestIssuer::start().await, Arc::<TestStorage>::default());
     let refused = Arc::new(Mutex::new(String::new()));
     let seen = Arc::clone(&refused);
     let tokens = issuer.tokens(
-        folder.path(),
+        &storage,
         browser_login(move |url| {
             // Another process on this machine tries first.
             *seen.lock() = follow_redirect(&url, Some("guessed"));
@@ -165,17 +203,18 @@ async fn login_stores_a_token() {
         sent.contains("code=c&") && sent.contains("code_verifier=") && sent.contains("resource="),
         "{sent}"
     );
-    let other_process = issuer.tokens(folder.path(), None);
+    let other_process = issuer.tokens(&storage, None);
     assert_eq!(header(&other_process).await.as_deref(), Some("Bearer new"));
-    assert!(other_process.remove_tokens().unwrap());
-    assert_eq!(header(&issuer.tokens(folder.path(), None)).await, None);
+    let out = other_process.logout().await.unwrap();
+    assert_eq!(out, LogoutOutcome { removed: true, revoked: false });
+    assert_eq!(header(&issuer.tokens(&storage, None)).await, None);
 }
 
 #[tokio::test]
 async fn rejection_by_the_user_ends_the_login() {
-    let (issuer, folder) = (TestIssuer::start().await, tempfile::tempdir().unwrap());
+    let (issuer, storage) = (TestIssuer::start().await, Arc::<TestStorage>::default());
     let tokens = issuer.tokens(
-        folder.path(),
+        &storage,
         browser_login(|url| {
             let url = Url::parse(&url).unwrap();
             let member = |name: &str| url.query_pairs().find(|(key, _)| key == name).unwrap().1.into_owned();
@@ -190,8 +229,8 @@ async fn rejection_by_the_user_ends_the_login() {
 
 #[tokio::test]
 async fn login_needs_a_user() {
-    let (issuer, folder) = (TestIssuer::start().await, tempfile::tempdir().unwrap());
-    let tokens = issuer.tokens(folder.path(), None);
+    let (issuer, storage) = (TestIssuer::start().await, Arc::<TestStorage>::default());
+    let tokens = issuer.tokens(&storage, None);
     assert!(matches!(tokens.login(None).await, Err(LoginError::NoUser)));
     let error = tokens.renew(&login_demand(&tokens)).await.unwrap_err();
     assert_eq!(error.to_string(), "the server requires a login: run `toolgate servers login s`");
@@ -199,10 +238,10 @@ async fn login_needs_a_user() {
 
 #[tokio::test]
 async fn rejected_token_is_refreshed_without_a_user() {
-    let (issuer, folder) = (TestIssuer::start().await, tempfile::tempdir().unwrap());
+    let (issuer, storage) = (TestIssuer::start().await, Arc::<TestStorage>::default());
     let origin = issuer.url.origin().ascii_serialization();
-    let tokens = issuer.tokens(folder.path(), None);
-    tokens.file.write(&record(&issuer.url, &origin, "old", None)).unwrap();
+    let tokens = issuer.tokens(&storage, None);
+    storage.write(&record(&issuer.url, &origin, "old", None));
     assert_eq!(header(&tokens).await.as_deref(), Some("Bearer old"));
     let demand = login_demand(&tokens);
     tokens.renew(&demand).await.unwrap();
@@ -215,28 +254,28 @@ async fn rejected_token_is_refreshed_without_a_user() {
 
 #[tokio::test]
 async fn expiring_token_is_refreshed_before_use() {
-    let (issuer, folder) = (TestIssuer::start().await, tempfile::tempdir().unwrap());
+    let (issuer, storage) = (TestIssuer::start().await, Arc::<TestStorage>::default());
     let origin = issuer.url.origin().ascii_serialization();
-    let tokens = issuer.tokens(folder.path(), None);
-    tokens.file.write(&record(&issuer.url, &origin, "old", Some(now() + 5))).unwrap();
+    let tokens = issuer.tokens(&storage, None);
+    storage.write(&record(&issuer.url, &origin, "old", Some(now() + 5)));
     assert_eq!(header(&tokens).await.as_deref(), Some("Bearer new"));
 }
 
 #[tokio::test]
 async fn refresh_token_is_not_sent_to_another_issuer() {
-    let (issuer, folder) = (TestIssuer::start().await, tempfile::tempdir().unwrap());
-    let tokens = issuer.tokens(folder.path(), None);
-    tokens.file.write(&record(&issuer.url, "https://before.example", "old", None)).unwrap();
+    let (issuer, storage) = (TestIssuer::start().await, Arc::<TestStorage>::default());
+    let tokens = issuer.tokens(&storage, None);
+    storage.write(&record(&issuer.url, "https://before.example", "old", None));
     assert!(matches!(tokens.renew(&login_demand(&tokens)).await, Err(LinkError::LoginRequired(_))));
     assert_eq!(issuer.token_requests(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn concurrent_processes_refresh_once() {
-    let (issuer, folder) = (TestIssuer::start().await, tempfile::tempdir().unwrap());
+    let (issuer, storage) = (TestIssuer::start().await, Arc::<TestStorage>::default());
     let origin = issuer.url.origin().ascii_serialization();
-    let [one, other] = [issuer.tokens(folder.path(), None), issuer.tokens(folder.path(), None)];
-    one.file.write(&record(&issuer.url, &origin, "old", None)).unwrap();
+    let [one, other] = [issuer.tokens(&storage, None), issuer.tokens(&storage, None)];
+    storage.write(&record(&issuer.url, &origin, "old", None));
     let (first, second) = (login_demand(&one), login_demand(&other));
     let (first, second) = tokio::join!(one.renew(&first), other.renew(&second));
     assert!(first.is_ok() && second.is_ok());
@@ -246,10 +285,11 @@ async fn concurrent_processes_refresh_once() {
 
 #[tokio::test]
 async fn token_of_another_process_is_used() {
-    let (issuer, folder) = (TestIssuer::start().await, tempfile::tempdir().unwrap());
-    let tokens = issuer.tokens(folder.path(), None);
+    let (issuer, storage) = (TestIssuer::start().await, Arc::<TestStorage>::default());
+    let tokens = issuer.tokens(&storage, None);
+    assert_eq!(header(&tokens).await, None);
     let demand = login_demand(&tokens);
-    tokens.file.write(&record(&issuer.url, "https://issuer.example", "theirs", None)).unwrap();
+    storage.write(&record(&issuer.url, "https://issuer.example", "theirs", None));
     tokens.renew(&demand).await.unwrap();
     assert_eq!(header(&tokens).await.as_deref(), Some("Bearer theirs"));
 }
@@ -262,8 +302,7 @@ async fn unfinished_login_times_out() {
 
 #[tokio::test(start_paused = true)]
 async fn repeated_logins_are_rejected() {
-    let folder = tempfile::tempdir().unwrap();
-    let logins = LoginOptions { folder: Some(folder.path().to_owned()), browser: None };
+    let logins = LoginOptions::default();
     let url = Url::parse("https://example.com/mcp").unwrap();
     let tokens = TokenSource::new("s", url, OauthConfig::default(), UpstreamTls::default(), &logins);
     let ask = |scope: &str| tokens.check_login_loop(scope.to_owned()).is_ok();
@@ -290,46 +329,41 @@ fn login_demands_by_status_and_challenge() {
     check(200, "", None);
 }
 
-#[cfg(unix)]
-#[test]
-fn token_file_is_private() {
-    use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().unwrap();
-    let tokens = folder.path().join("toolgate/tokens");
-    let url = Url::parse("https://ann@example.com/mcp").unwrap();
-    TokenFile::new(Some(&tokens), &url).write(&record(&url, "i", "t", None)).unwrap();
-    let mode = |path: &std::path::Path| fs_err::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&tokens), 0o700);
-    let files: Vec<_> = fs_err::read_dir(&tokens).unwrap().map(|file| file.unwrap().path()).collect();
-    assert_eq!(files.len(), 1, "no temporary files are left: {files:?}");
-    assert_eq!(mode(&files[0]), 0o600);
+/// A record that was copied to the place of another server is not accepted.
+#[tokio::test]
+async fn records_are_of_one_server() {
+    let (issuer, storage) = (TestIssuer::start().await, Arc::<TestStorage>::default());
+    let elsewhere = Url::parse("https://example.com/mcp").unwrap();
+    storage.write(&record(&elsewhere, "https://issuer.example", "theirs", None));
+    assert_eq!(header(&issuer.tokens(&storage, None)).await, None);
 }
 
-#[test]
-fn token_file_is_replaced_atomically() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = Url::parse("https://example.com/mcp").unwrap();
-    let file = TokenFile::new(Some(folder.path()), &url);
-    file.write(&record(&url, "i", "t", None)).unwrap();
-    let (writer, of) = (file.clone(), url.clone());
-    let writing = std::thread::spawn(move || {
-        for length in 0..200 {
-            writer.write(&record(&of, "i", &"t".repeat(length * 100), None)).unwrap();
-        }
-    });
-    while !writing.is_finished() {
-        assert!(file.read(&url).unwrap().is_some());
-    }
-    writing.join().unwrap();
+#[tokio::test]
+async fn expired_logins_are_reported_as_such() {
+    let (issuer, storage) = (TestIssuer::start().await, Arc::<TestStorage>::default());
+    let logins = LoginOptions {
+        storage: Some(Arc::clone(&storage) as _),
+        caller: Some("ann".into()),
+        ..LoginOptions::default()
+    };
+    let options = OauthConfig::default();
+    let tokens = TokenSource::new("s", issuer.url.clone(), options, UpstreamTls::default(), &logins);
+    storage.write(&record(&issuer.url, "https://before.example", "old", None));
+    assert_eq!(header(&tokens).await.as_deref(), Some("Bearer old"));
+    let error = tokens.renew(&login_demand(&tokens)).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the login to the server has expired or was revoked: run `toolgate servers login s --as ann`"
+    );
 }
 
-#[test]
-fn token_files_are_separate_per_server() {
-    let folder = tempfile::tempdir().unwrap();
-    let [here, there] =
-        ["https://example.com/a", "https://example.com/b"].map(|url| Url::parse(url).unwrap());
-    TokenFile::new(Some(folder.path()), &here).write(&record(&here, "i", "t", None)).unwrap();
-    assert!(TokenFile::new(Some(folder.path()), &there).read(&there).unwrap().is_none());
-    // A file copied to the name of another server is not accepted.
-    assert!(TokenFile::new(Some(folder.path()), &here).read(&there).unwrap().is_none());
+/// A server of `auth: caller` gets no request without a token.
+#[tokio::test]
+async fn required_tokens_are_required() {
+    let issuer = TestIssuer::start().await;
+    let logins = LoginOptions { required: true, caller: Some("ann".into()), ..LoginOptions::default() };
+    let options = OauthConfig::default();
+    let tokens = TokenSource::new("s", issuer.url.clone(), options, UpstreamTls::default(), &logins);
+    let refused = tokens.authorize("POST", &issuer.url).await.err().unwrap();
+    assert_eq!(refused.to_string(), "the server requires a login: run `toolgate servers login s --as ann`");
 }

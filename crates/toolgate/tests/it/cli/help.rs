@@ -47,6 +47,7 @@ fn help() {
       servers      Show, approve and change MCP servers
       tools        List, search, call and change tools
       callers      List, add and remove callers and their keys
+      credentials  List, set and remove credentials that servers get
       questions    Show and answer open questions
       policy       Test policy rules before you use them
 
@@ -274,7 +275,7 @@ fn every_help_has_examples() {
         .take_while(|line| *line != "Options:")
         .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next())
         .collect();
-    assert_eq!(commands.len(), 24, "{help}");
+    assert_eq!(commands.len(), 25, "{help}");
     for command in commands {
         let help = run(&format!("{command} --help")).stdout;
         assert!(help.contains("\nExamples:\n  toolgate "), "{help}");

@@ -25,7 +25,16 @@ async fn start(metadata: &str, responses: &[DocumentResponse<'_>]) -> (TestServe
         scopes: vec!["r".to_owned()],
     };
     let issuer = server.origin.clone();
-    (server, LoginFlow { fetcher, discovered, issuer, is_pinned: false, origin: url.origin() })
+    let flow = LoginFlow {
+        fetcher,
+        discovered,
+        issuer,
+        is_pinned: false,
+        origin: url.origin(),
+        dpop_key: None,
+        dpop_mode: DpopMode::Auto,
+    };
+    (server, flow)
 }
 
 fn client(secret: Option<&str>) -> OAuthClient {
@@ -91,7 +100,9 @@ async fn refresh_keeps_the_refresh_token_or_asks_for_a_login() {
         access_token: "old".to_owned(),
         refresh_token: Some("r1".to_owned()),
         expires_at: None,
+        lifetime: None,
         scopes: vec!["r".to_owned()],
+        dpop: false,
     };
     let refresh = async |status, body: &str| {
         let (server, flow) = start(metadata, &[("/token", status, "", body)]).await;

@@ -19,6 +19,7 @@ use super::super::tls::{self, FileStamps};
 use super::super::{OpenError, RemoteOptions, redacted_url, redirect_error, retry_after, root_cause};
 use super::SESSION_ID;
 use super::plain::{self, PlainPool};
+use crate::client::oauth::{Authorization, DPOP};
 use crate::link::LinkError;
 use crate::network::BlockedAddress;
 
@@ -201,19 +202,28 @@ impl HttpClient {
         let Some(tokens) = &self.options.tokens else {
             return self.send_once(method, url, accept, headers(), body).await;
         };
-        let mut retried = false;
+        let (mut retried, mut has_new_nonce) = (false, false);
         loop {
-            let (authorization, generation) = tokens.authorization().await;
+            let Authorization { token, proof, generation } = tokens.authorize(method.as_str(), url).await?;
             let mut headers = headers();
-            if let Some(token) = authorization {
+            if let Some(token) = token {
                 headers.set(AUTHORIZATION, token.as_bytes().to_vec());
+            }
+            let is_bound = proof.is_some();
+            if let Some(proof) = proof {
+                headers.set(DPOP, proof.as_bytes().to_vec());
             }
             let sending = self.send_once(method.clone(), url, accept, headers, body.clone());
             let response = sending.await?;
+            let challenge = challenge(response.headers());
+            let wants_nonce = is_bound && tokens.take_nonce(response.headers(), challenge.as_deref());
             if response.status().is_success() {
                 return Ok(response);
             }
-            let challenge = challenge(response.headers());
+            // The token is good; the server wants its own nonce in the proof.
+            if wants_nonce && !std::mem::replace(&mut has_new_nonce, true) {
+                continue;
+            }
             match tokens.demand(response.status().as_u16(), challenge, generation) {
                 None => return Ok(response),
                 Some(demand) if retried => return Err(LinkError::LoginRequired(demand)),
