@@ -68,7 +68,7 @@ pub fn user_state_folder(environment: &Environment) -> Option<PathBuf> {
     Some(state.join("toolgate"))
 }
 
-/// Returns the folder in which earlier versions stored tokens.
+/// Returns the folder of the tokens of earlier versions.
 pub(crate) fn legacy_folder(user_state: Option<&Path>) -> Option<PathBuf> {
     user_state.map(|folder| folder.join("tokens"))
 }

@@ -1,7 +1,7 @@
 //! `/login/…`: logins of callers to servers in their own browser.
 //!
-//! A link names one caller and one server ([`toolgate_upstream::login_tickets`]). Its page says for whom the login is, and
-//! a button leads to the authorization server. The response comes back to `/login/callback`, which accepts it only from
+//! A link names one caller and one server ([`toolgate_upstream::login_tickets`]). Its page names both, and
+//! a button leads to the authorization server. The response comes back to `/login/callback`, accepted only from
 //! the browser that opened the login. Invariant: no page shows a token, and none can be framed.
 
 use http::StatusCode;
@@ -20,7 +20,7 @@ const COOKIE: &str = "toolgate_login";
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:4rem auto;padding:0 1rem}\
     button{font:inherit;padding:.4rem 1rem}@media(prefers-color-scheme:dark){body{background:#111;color:#eee}}";
 
-/// Shows for whom a login is.
+/// Shows the caller and the server of a login.
 pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError> {
     let ticket = request.parameter()?;
     let Some(info) = request.gateway.runtime.login_tickets().find(&ticket) else { return Ok(expired_page()) };

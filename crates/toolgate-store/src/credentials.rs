@@ -43,7 +43,7 @@ impl fmt::Display for CredentialId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CredentialKind {
-    /// OAuth tokens, which the gateway renews.
+    /// OAuth tokens, renewed by the gateway.
     Oauth,
     /// A token or key that a person set.
     Static,

@@ -2,7 +2,7 @@
 //!
 //! `text` edits JSON entry by entry, `document` models a registry file, `store` defines the interface of a storage
 //! backend, `file` implements it with files, and `registry` is the queue that all changes go through. `callers` has the
-//! callers created at runtime and the keys of all callers. `credentials` has what callers show to servers, encrypted.
+//! callers created at runtime and the keys of all callers. `credentials` has their credentials for servers, encrypted.
 //! Invariant: an acknowledged change survives a crash, and parts of a file that a change does not touch stay as they were
 //! written.
 

@@ -1,7 +1,7 @@
 //! Credentials that servers get: the shared one, or that of the caller behind a connection.
 //!
 //! A static credential is sent in a header, or passed to the child process of its caller. OAuth tokens belong to a
-//! [`TokenSource`], which all connections of a caller to a server share, so that a token is refreshed once. Invariant: a
+//! [`TokenSource`] that all connections of a caller to a server share, so that a token is refreshed once. Invariant: a
 //! credential goes only to the URL that it was stored for, and only on connections of its caller.
 
 use std::any::Any;
@@ -27,7 +27,7 @@ use crate::login_tickets::{LoginTickets, TicketError};
 
 /// Tokens of callers that are remembered. Beyond that, the oldest is forgotten: its caller shows it again.
 const MAX_SUBJECTS: usize = 10_000;
-/// Token sources after which unused ones are removed.
+/// Number of token sources that triggers the removal of unused ones.
 const CLEANUP_SOURCES: usize = 64;
 
 /// Environment of the logins of all servers.
@@ -45,7 +45,7 @@ pub struct LoginOptions {
     pub per_caller: Arc<AtomicBool>,
     /// The person at the browser logs in for any caller, not only for the owner.
     pub any_browser: bool,
-    /// Folder with the tokens of earlier versions, which are moved to the store.
+    /// Folder with the tokens of earlier versions; they are moved to the store.
     pub legacy_folder: Option<PathBuf>,
 }
 
@@ -347,7 +347,7 @@ impl ServerCredentials {
         Some(source.with_addresses(addresses))
     }
 
-    /// Returns a link with which a caller logs in at its own browser, if the gateway offers it and a login would help.
+    /// Returns a link for the login of a caller at its own browser, if the gateway offers it and a login would help.
     pub fn login_link(&self, caller: &CallerId) -> Option<String> {
         if !self.is_per_caller() || self.spec.auth.forward {
             return None;
@@ -454,7 +454,7 @@ struct StoredTokens {
     store: Arc<dyn CredentialStore>,
     id: CredentialId,
     audience: String,
-    /// File of an earlier version, which is moved to the store.
+    /// File of an earlier version; it is moved to the store.
     legacy_file: Option<PathBuf>,
 }
 

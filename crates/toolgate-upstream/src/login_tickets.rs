@@ -1,7 +1,7 @@
 //! Logins of callers in a browser, through the gateway.
 //!
 //! A caller without a login gets a link with a ticket: a random number that names the caller and the server. The page
-//! behind it says for whom the login is, so that a person who was sent the link of another caller does not log in for
+//! behind it names both, so that a person with the link of another caller does not log in for
 //! it by accident. The browser that opens the login gets a cookie, and only that browser can finish it. Invariant: a
 //! ticket is used for one login, of one caller, to one server, and not after ten minutes.
 

@@ -13,7 +13,7 @@ use crate::resolve::ConfigBuilder;
 
 keys! {
     /// Encryption of the credentials that callers store for servers. One of the keys is used; by default, the key is a
-    /// file in your state folder (`~/.local/state/toolgate/keys`), which is created with the first credential.
+    /// file in your state folder (`~/.local/state/toolgate/keys`), created with the first credential.
     struct CredentialsFile as "credentials" {
         /// Key from a variable, such as `${CREDENTIALS_KEY}`: 32 bytes in base64 or hexadecimal.
         key: ConfigString,

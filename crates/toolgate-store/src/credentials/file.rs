@@ -34,7 +34,7 @@ const LOCK: &str = "lock";
 const SUFFIX: &str = ".cred";
 /// Lock files of renewals. Two credentials may share one.
 const RENEWAL_LOCKS: u8 = 64;
-/// Limits of what is read.
+/// Limits of the files.
 const MAX_RING_BYTES: u64 = 64 << 10;
 /// A control character has six bytes in JSON.
 const MAX_FILE_BYTES: u64 = 6 * MAX_SECRET_BYTES as u64 + (16 << 10);

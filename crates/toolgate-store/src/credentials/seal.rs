@@ -1,4 +1,4 @@
-//! Authenticated encryption of one text: AES-256-GCM-SIV, which tolerates a repeated nonce.
+//! Authenticated encryption of one text: AES-256-GCM-SIV tolerates a repeated nonce.
 //!
 //! Sealed bytes are a mark with the version, the nonce, and the encrypted text with its tag. The name of the text is
 //! authenticated too, so that a sealed text cannot take the place of another one.

@@ -69,7 +69,7 @@ impl StoreKey {
         bytes.try_into().expect("a key has its length")
     }
 
-    /// Public name of the key: it says which key is the right one, and nothing else about it.
+    /// Public name of the key: it identifies the right key, and says nothing else about it.
     pub(super) fn id(&self) -> String {
         let hash =
             Sha256::new().chain_update(b"toolgate credential key").chain_update(self.bytes()).finalize();
@@ -101,7 +101,7 @@ pub enum KeySource {
     Given(StoreKey),
     /// A file of the operator. It must exist.
     File(PathBuf),
-    /// A folder with a file per store, which is created with the first credential. It is not in the folder of the
+    /// A folder with a file per store, created with the first credential. It is not in the folder of the
     /// store, so that a copy of a project does not contain both.
     DefaultFolder(PathBuf),
 }

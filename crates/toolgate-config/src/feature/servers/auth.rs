@@ -43,7 +43,7 @@ const PROTOCOL_HEADERS: [&str; 12] = [
     "dpop",
     "te",
 ];
-/// Variables with which the value, which a caller chooses, would choose the code that runs.
+/// Variables that choose code to run: their value would come from a caller.
 const CODE_VARIABLES: [&str; 9] = [
     "PATH",
     "NODE_OPTIONS",

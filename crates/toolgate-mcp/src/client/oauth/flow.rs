@@ -618,7 +618,7 @@ impl LoginFlow {
             let basic = match secret {
                 Some(secret) => {
                     self.check_secret(client)?;
-                    // It gets what the token endpoint gets, so it has to be in the same place.
+                    // It gets the same secret as the token endpoint, so it has to be in the same place.
                     let token_endpoint = Url::parse(&metadata.token_endpoint)?;
                     if !self.is_pinned && token_endpoint.origin() != url.origin() {
                         let (url, issuer) = (endpoint.clone(), self.issuer.clone());
