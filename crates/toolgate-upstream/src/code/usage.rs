@@ -69,7 +69,7 @@ fn folder_size(shim: u32, folder: &Path, max_bytes: u64) -> (usize, u64) {
         for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
             entries += 1;
             let Ok(meta) = entry.metadata() else { continue };
-            bytes += meta.blocks() * 512;
+            bytes = bytes.saturating_add(meta.blocks() * 512);
             if entries > MAX_ENTRIES || bytes > max_bytes {
                 return (entries, bytes);
             }

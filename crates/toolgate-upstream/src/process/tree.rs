@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 const MAX_KILL_ROUNDS: u32 = 50;
 /// The pause between two rounds of [`kill`].
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
+/// Attempts to list the open files of a process before it counts as one that hides them.
+const MAX_DENIED_ROUNDS: u32 = 5;
 
 /// The fields of `/proc/PID/stat` that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +52,7 @@ pub(crate) fn usage(root: Pid) -> io::Result<(usize, u64)> {
 pub(crate) fn unlinked_bytes(root: Pid, device: u64) -> io::Result<u64> {
     let mut files: HashMap<u64, u64> = HashMap::new();
     for folder in descendants(root)?.into_iter().filter_map(live_folder) {
-        let open = match fs_err::read_dir(folder.join("fd")) {
+        let open = match open_files(&folder) {
             Ok(open) => open,
             // A process that hides its files could hide any number of bytes.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(u64::MAX),
@@ -67,6 +69,17 @@ pub(crate) fn unlinked_bytes(root: Pid, device: u64) -> io::Result<u64> {
         }
     }
     Ok(files.values().fold(0, |sum, bytes| sum.saturating_add(*bytes)))
+}
+
+/// Lists the open files of a process. While it starts another program or exits, the kernel denies this for a moment.
+fn open_files(folder: &Path) -> io::Result<fs_err::ReadDir> {
+    for _ in 0..MAX_DENIED_ROUNDS {
+        match fs_err::read_dir(folder.join("fd")) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => thread::sleep(KILL_INTERVAL),
+            listing => return listing,
+        }
+    }
+    fs_err::read_dir(folder.join("fd"))
 }
 
 /// The folder in `/proc` that describes a process. If its first thread has exited, that of another thread; `None` if all
