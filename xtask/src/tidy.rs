@@ -16,6 +16,7 @@ use crate::program;
 use crate::step::Outcome;
 
 mod language;
+mod links;
 #[cfg(test)]
 mod tests;
 
@@ -297,6 +298,7 @@ impl Tree {
             module_headers(files),
             no_mod_rs(files),
             no_machine_paths(files),
+            links::check(files),
             language::check(&language::count(files), self.baseline()),
             language::duplicate_types(files),
             language::long_subjects()?,

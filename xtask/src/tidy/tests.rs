@@ -188,3 +188,21 @@ fn finds_machine_paths_only_at_the_start_of_a_path() {
         );
     }
 }
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let files = [
+        file("docs/a.md", "# One `two`, three\n## One\n## One\n[x](b.md) [y](#one-1) [z](#one-two-three)"),
+        file("docs/b.md", "[up](../README.md) [folder](..) [url](https://example.com/x) `[code](x.md)`"),
+        file("README.md", "[docs](docs) [anchor](docs/a.md#one)\n```\n[block](x.md)\n```\n[gone](docs/c.md)"),
+        file("docs/d.md", "[no heading](a.md#four) [here](#x)"),
+    ];
+    check(
+        &links::check(&files),
+        &[
+            "the link `docs/c.md` leads nowhere --> README.md:5",
+            "the link `a.md#four` leads nowhere --> docs/d.md:1",
+            "the link `#x` leads nowhere --> docs/d.md:1",
+        ],
+    );
+}
