@@ -114,14 +114,10 @@ pub(super) fn resolve_auth(
         let message = "a `stdio` server with credentials of callers needs `credential`".to_owned();
         return refuse(auth_span, message, "name the variable: `credential: { env: GITHUB_TOKEN }`");
     }
-    if let Some(at) = forward {
-        if !matches!(transport, Transport::Http(_) | Transport::Sse(_))
-            || oauth.is_some()
-            || credential.is_some()
-        {
-            let message = "`forward` does not go together with other credentials".to_owned();
-            return refuse(at, message, "it is for an `http` server without `oauth` and `credential`");
-        }
+    let is_plain_http = matches!(transport, Transport::Http(_) | Transport::Sse(_)) && oauth.is_none();
+    if let Some(at) = forward.filter(|_| !is_plain_http || credential.is_some()) {
+        let message = "`forward` does not go together with other credentials".to_owned();
+        return refuse(at, message, "it is for an `http` server without `oauth` and `credential`");
     }
     Some(AuthPolicy { mode, credential, forward: forward.is_some() })
 }

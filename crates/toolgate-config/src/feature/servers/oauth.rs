@@ -209,7 +209,7 @@ fn check_exchange(grant: OauthGrant, file: &OauthFile, key_span: Span, cx: &mut 
             "name the provider that callers log in to",
         ),
     ];
-    for (key, _, hint) in needed.into_iter().filter(|(key, is_needed, _)| *is_needed && !given(key)) {
+    if let Some((key, _, hint)) = needed.into_iter().find(|(key, is_needed, _)| *is_needed && !given(key)) {
         cx.error(key_span, format!("`grant: {label}` needs `{key}`{}", cx.location_suffix()), hint);
         return None;
     }
@@ -219,7 +219,7 @@ fn check_exchange(grant: OauthGrant, file: &OauthFile, key_span: Span, cx: &mut 
         ("audience", grant == OauthGrant::TokenExchange),
         ("identity_provider", grant == OauthGrant::IdentityAssertion),
     ];
-    for (key, _) in unused.into_iter().filter(|(key, is_used)| !is_used && given(key)) {
+    if let Some((key, _)) = unused.into_iter().find(|(key, is_used)| !is_used && given(key)) {
         let message = format!("`{key}` does not fit `grant: {label}`{}", cx.location_suffix());
         cx.error(key_span, message, "remove it, or choose another `grant`");
         return None;
