@@ -166,7 +166,7 @@ impl DownstreamClient for TerminalClient {
 #[test]
 fn progress_fits_on_one_line() {
     for (params, expected) in [
-        (json!({ "progress": 3, "total": 12, "message": "reading\nfiles" }), "25 % (3/12)  reading·files"),
+        (json!({ "progress": 3, "total": 12, "message": "reading\nfiles" }), "25 % (3/12)  reading files"),
         (json!({ "progress": 7 }), "7"),
         (json!({ "progress": 2, "total": 0 }), "2"),
         (json!({ "progress": 9, "total": 3 }), "100 % (9/3)"),

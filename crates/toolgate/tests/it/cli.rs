@@ -13,3 +13,4 @@ mod running_gateway;
 mod search;
 mod take_over;
 mod tutorial;
+mod tutorials;

@@ -75,3 +75,31 @@ fn the_readme_is_current() {
     let output = program.run_list(&["-C", example.to_str().expect("the path is UTF-8"), "check"]).stderr;
     assert!(readme.contains(&output), "README.md does not show:\n{output}");
 }
+
+/// Every message in docs/troubleshooting.md exists. `…` stands for the parts that differ.
+#[test]
+fn the_messages_to_look_for_exist() {
+    let mut sources = String::new();
+    let mut folders = vec![root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs_err::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() && !path.ends_with("tests") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources += &fs_err::read_to_string(path).unwrap();
+            }
+        }
+    }
+    // Long strings are continued on the next line.
+    let sources = regex::Regex::new(r"\\\n\s*").unwrap().replace_all(&sources, "").into_owned();
+    let page = read("docs/troubleshooting.md");
+    let messages: Vec<_> =
+        page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |")).collect();
+    assert!(messages.len() > 15, "{messages:?}");
+    for (message, _) in messages {
+        for part in message.split('…').map(str::trim) {
+            assert!(sources.contains(part), "no message has `{part}`");
+        }
+    }
+}

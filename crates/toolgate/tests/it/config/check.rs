@@ -68,7 +68,7 @@ fn the_quickstart() {
     assert_snapshot!(program.run("check"), @r"
     exit code 0
     ----- stdout
-    quickstart [project]
+    project [project]
     Two script tools, and room for MCP servers.
     read from toolgate.yaml, tools/tools.json, mcp.json
 

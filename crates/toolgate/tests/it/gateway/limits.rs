@@ -150,7 +150,7 @@ fn a_disconnect_cancels_the_call() {
     let next = gateway.call(OWNER, "echo", &json!({ "message": "next" }));
     assert_eq!(next.json()["data"][0]["text"], "next", "the slot is free");
     let metrics = gateway.get("/metrics", OWNER).body;
-    assert!(metrics.contains(r#"{tool="echo",status="abandoned",code=""} 2"#), "{metrics}");
+    assert!(metrics.contains(r#"{tool="echo",server="s",status="abandoned",code=""} 2"#), "{metrics}");
 }
 
 /// Every key of `serve` in the project file.

@@ -96,6 +96,7 @@ fn patterns_without_a_match_are_reported() {
     warning: `s__ehco` in profile `p` matches no tool that any server has listed
       --> toolgate.yaml:1:69
     hint: did you mean `s__echo`?
+    26 defaults are not shown; use `--all`
     good: 1 MCP server and 1 tool.
     next: change toolgate.yaml and check again, or add MCP servers with `toolgate import CLIENT`
     ");

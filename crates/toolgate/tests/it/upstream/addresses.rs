@@ -21,7 +21,7 @@ fn connections_keep_to_the_allowed_networks() {
         let server =
             |networks| json!({ "s": { "transport": transport, "url": url, "allow_networks": networks } });
         let refused = project(server(json!([]))).run("tools list");
-        assert_eq!(refused.code, 1, "{refused}");
+        assert_eq!(refused.code, 69, "{refused}");
         assert!(
             refused.stderr.contains("leads to this machine; that network is not allowed"),
             "{url}: {refused}"

@@ -43,7 +43,7 @@ fn redirects_are_not_followed() {
         assert!(reason.starts_with(&expected), "{reason}");
     }
     let run = program.run(&format!("tools call http{}__echo message=x --json", kits[0].port));
-    assert_eq!(run.code, 1);
+    assert_eq!(run.code, 69);
     assert!(run.json()["error"].as_str().expect("a text").contains("redirects"), "{run}");
     assert!(kits.iter().all(|kit| kit.count("request") > 0), "every server got a request");
     assert_eq!(other.count("connected"), 0, "no request was redirected");
