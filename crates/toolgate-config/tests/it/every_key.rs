@@ -144,6 +144,18 @@ impl Fixture {
     }
 }
 
+/// The key of the fixture that a key is used in place of, and a value for it.
+fn replaced_key(path: &[String], name: &str) -> Option<(&'static str, Json)> {
+    match (path, name) {
+        (_, "inline") => Some(("file", "Be kind.".into())),
+        ([section], "key") if section == "credentials" => Some(("key_file", "0123".into())),
+        ([section], "key_command") if section == "credentials" => {
+            Some(("key_file", serde_json::json!(["true"])))
+        }
+        _ => None,
+    }
+}
+
 #[test]
 fn every_documented_key_is_read() {
     let fixture = Fixture::new();
@@ -169,7 +181,9 @@ fn every_documented_key_is_read() {
                     let map = maps.iter().find(|map| holds(map, &first.name));
                     map.is_some_and(|map| fixture.with(file, map, rename).as_ref() == Some(&base))
                 })
-            } else if let Some(value) = sample_value(schema).filter(|_| !is_set && name != "inline") {
+            } else if let Some(value) =
+                sample_value(schema).filter(|_| !is_set && replaced_key(path, name).is_none())
+            {
                 maps.iter().any(|map| {
                     let add = |keys: &mut Map<String, Json>| drop(keys.insert(name.clone(), value.clone()));
                     fixture.with(file, map, add).is_some_and(|changed| changed != base)
@@ -180,17 +194,17 @@ fn every_documented_key_is_read() {
                     ("tools/tools.json", "type") => {
                         map.insert(name.clone(), "other".into());
                     }
-                    // Used in place of `file`, which the fixture has.
-                    ("toolgate.yaml", "inline") => {
-                        map.remove("file");
-                        map.insert(name.clone(), "Be kind.".into());
-                    }
-                    _ => {
-                        map.remove(name);
-                    }
+                    _ => match replaced_key(path, name) {
+                        Some((other, value)) => {
+                            map.remove(other);
+                            map.insert(name.clone(), value);
+                        }
+                        None => drop(map.remove(name)),
+                    },
                 };
-                let replaces = name == "inline";
-                let held = if replaces { "file".to_owned() } else { name.clone() };
+                let replaced = replaced_key(path, name);
+                let replaces = replaced.is_some();
+                let held = replaced.map_or_else(|| name.clone(), |(other, _)| other.to_owned());
                 let mut holding = maps.iter().filter(|map| holds(map, &held)).peekable();
                 holding.peek().is_some()
                     && holding.any(|map| {
