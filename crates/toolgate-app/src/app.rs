@@ -31,6 +31,7 @@ use toolgate_store::registry::{OpenError, RegistryState};
 use toolgate_types::server::Transport;
 use toolgate_types::{Caller, CallerId, Profile, ServerName, ServerSpec};
 use toolgate_upstream::LoginOptions;
+use toolgate_upstream::process::nesting::{self, NestedProject};
 
 use crate::agent::{self, AgentParts, QUESTION_TIMEOUT};
 use crate::callers;
@@ -62,6 +63,9 @@ pub enum AppError {
     /// The stored credentials cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
+    /// This process was started by a server of the same project.
+    #[error(transparent)]
+    Nested(#[from] NestedProject),
 }
 
 impl AppError {
@@ -73,12 +77,13 @@ impl AppError {
             Self::Keys(error) => Some(error.hint()),
             Self::Gateway(error) => Some(error.hint().to_owned()),
             Self::Credentials(error) => error.hint(),
+            Self::Nested(error) => Some(error.hint()),
         }
     }
 
     /// Returns true if the configuration has to change.
     pub fn is_invalid_config(&self) -> bool {
-        matches!(self, Self::Keys(_) | Self::Gateway(_) | Self::Credentials(_))
+        matches!(self, Self::Keys(_) | Self::Gateway(_) | Self::Credentials(_) | Self::Nested(_))
     }
 }
 
@@ -191,6 +196,7 @@ impl<'a> AppBuilder<'a> {
     pub(crate) fn assemble(self, questions: Option<Arc<QuestionQueue>>) -> Result<App, AppError> {
         let Self { project, responder, forwarded_features, events, user_state, log, servers } = self;
         let Project { config, files, sources } = project;
+        nesting::enter(&config.project)?;
         let checked = files.checked_project(&config, sources);
         files.exposed.iter().for_each(|path| events(AppEvent::Exposed(path)));
         toolgate_state::remove_orphans(files.state_folder().path());

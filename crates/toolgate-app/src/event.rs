@@ -10,7 +10,7 @@ use std::sync::Arc;
 use toolgate_agent::model::ModelError;
 use toolgate_agent::skills::SkillError;
 use toolgate_redact::printable;
-use toolgate_runtime::runtime::ServerStatus;
+use toolgate_runtime::runtime::{ServerStatus, StartError};
 use toolgate_store::callers::KeyError;
 use toolgate_store::registry::{OpenError, RegistryProblem, RegistryProblems};
 use toolgate_store::store::Revision;
@@ -26,6 +26,8 @@ pub(crate) type EventHandler = Arc<dyn Fn(AppEvent<'_>) + Send + Sync>;
 pub enum AppEvent<'a> {
     /// A server connected, or failed to.
     Server(&'a ServerStatus),
+    /// A server that is not required failed, and the gateway starts without it.
+    StartedWithout(&'a StartError),
     /// A server that may be downloading its package is not ready yet.
     SlowStart(&'a str),
     /// A server has not answered yet.
@@ -40,6 +42,8 @@ pub enum AppEvent<'a> {
     Exposed(&'a Path),
     /// The key file cannot be used, so callers with a created key cannot log in.
     KeysUnusable(&'a KeyError),
+    /// The keys of sessions cannot be kept, so sessions end with the gateway.
+    SessionsNotKept(&'a io::Error),
     /// The sandbox of `code_execution` lacks a layer.
     SandboxIncomplete(&'a MissingLayer),
     /// The registry cannot be opened, so edits of the files have no effect.
@@ -86,6 +90,15 @@ impl fmt::Display for AppEvent<'_> {
                 }
                 if *connections > 1 { write!(f, " · {connections} connections") } else { Ok(()) }
             }
+            Self::StartedWithout(error) => {
+                write!(f, "warning: {error}")?;
+                if let StartError::Server { hint: Some(hint), .. } = error {
+                    write!(f, "\nhint: {}", one_line(hint))?;
+                }
+                f.write_str(
+                    "\nnote: it is retried in the background; with `startup: required` the start would fail",
+                )
+            }
             Self::SlowStart(name) => {
                 write!(f, "{name} is still starting; the first start of a package downloads it")
             }
@@ -106,6 +119,9 @@ impl fmt::Display for AppEvent<'_> {
                     "warning: callers with a created key cannot log in: {}",
                     one_line(error.with_cause())
                 )
+            }
+            Self::SessionsNotKept(error) => {
+                write!(f, "warning: MCP sessions end with this gateway: {}", one_line(error))
             }
             Self::SandboxIncomplete(missing) => write!(f, "warning: {missing}\nhint: {}", missing.hint()),
             Self::ChangesIgnored(error) => write!(f, "file changes are ignored: {}", one_line(error)),

@@ -9,15 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use toolgate_agent::{Agent, Executor};
 use toolgate_mcp::scan::ScanLimits;
+use toolgate_mcp::server::SessionKeys;
 use toolgate_mcp::transport::lines;
 use toolgate_runtime::questions::{QuestionQueue, Responder};
-use toolgate_runtime::runtime::DiscoveryGrace;
+use toolgate_runtime::runtime::{DiscoveryGrace, StartError};
 use toolgate_runtime::{ClientFeatures, Runtime};
 use toolgate_server::runs::RunService;
 use toolgate_server::{CallerDirectory, Gateway, GatewayError, GatewayParts};
@@ -33,6 +35,7 @@ use crate::callers::GatewayCallers;
 use crate::check::missing_sandbox_layer;
 use crate::event::AppEvent;
 use crate::registry::OpenRegistry;
+use crate::session_keys;
 use crate::socket::{self, CommandSocket, SocketListeners};
 
 /// Longest wait for running calls at shutdown.
@@ -46,6 +49,8 @@ const FORCED_STOP_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_COMMANDS: usize = 64;
 /// Delay after a connection that could not be accepted.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Interval of the checks for old session keys.
+const ROTATION_CHECK: Duration = Duration::from_secs(3_600);
 /// Nesting depth of a message on a pipe.
 const MAX_DEPTH: usize = 64;
 
@@ -96,12 +101,14 @@ impl GatewayAssembly {
         serve_config: ServeConfig,
         callers: CallerDirectory,
         agent: Option<Arc<dyn RunService>>,
+        session_keys: SessionKeys,
     ) -> Result<Self, GatewayError> {
         let registry = app.open_registry_or_report().await;
         let parts = GatewayParts {
             registry: registry.as_ref().map(|registry| registry.registry().clone()),
             questions: app.questions.clone(),
             runs: agent,
+            session_keys,
             ..GatewayParts::new(Arc::clone(&app.runtime), serve_config, callers, app.project_log.clone())
         };
         let gateway = match Gateway::new(parts) {
@@ -125,9 +132,11 @@ async fn open_and_follow(
     once_open: impl Future<Output = Infallible>,
 ) -> Result<Infallible, ServeError> {
     let errors = app.discover_within(DISCOVERY_GRACE).await?;
-    if !errors.is_empty() {
-        return Err(StartFailure(errors).into());
+    let (fatal, others): (Vec<_>, Vec<_>) = errors.into_iter().partition(StartError::is_fatal);
+    if !fatal.is_empty() {
+        return Err(StartFailure(fatal).into());
     }
+    others.iter().for_each(|error| (app.events)(AppEvent::StartedWithout(error)));
     if let Some(registry) = &registry {
         registry.publish().await;
     }
@@ -179,7 +188,8 @@ impl AppBuilder<'_> {
         report_sandbox(&app, builtins).await;
         let agent = agent_service(agent_parts, &app);
         let (uses_tls, public_url) = (serve_config.tls.is_some(), serve_config.url.clone());
-        let parts = GatewayAssembly::new(app, serve_config, directory, agent).await?;
+        let session_keys = load_session_keys(&app);
+        let parts = GatewayAssembly::new(app, serve_config, directory, agent, session_keys).await?;
         parts.app.reload.set_gateway(&parts.gateway);
         Ok(GatewayApp { parts, new_owner_key, uses_tls, public_url })
     }
@@ -197,7 +207,8 @@ impl AppBuilder<'_> {
         let app = self.build()?;
         report_sandbox(&app, builtins).await;
         let max_message = usize::try_from(serve_config.max_body.bytes()).unwrap_or(usize::MAX);
-        let parts = GatewayAssembly::new(app, serve_config, CallerDirectory::default(), None).await?;
+        let (callers, session_keys) = (CallerDirectory::default(), SessionKeys::random());
+        let parts = GatewayAssembly::new(app, serve_config, callers, None, session_keys).await?;
         Ok(PipeApp { parts, max_message })
     }
 }
@@ -207,6 +218,26 @@ async fn report_sandbox(app: &App, builtins: BuiltinConfig) {
     let missing = tokio::task::spawn_blocking(move || missing_sandbox_layer(&builtins)).await;
     if let Ok(Some(missing)) = missing {
         (app.events)(AppEvent::SandboxIncomplete(&missing));
+    }
+}
+
+/// Returns the keys of MCP sessions: those of the last run, so that its sessions go on.
+fn load_session_keys(app: &App) -> SessionKeys {
+    session_keys::load(&app.files.state_folder(), Timestamp::now()).unwrap_or_else(|error| {
+        (app.events)(AppEvent::SessionsNotKept(&error));
+        SessionKeys::random()
+    })
+}
+
+/// Replaces the keys of MCP sessions when they are old, or when another gateway of the project has replaced them.
+async fn rotate_session_keys(app: &App, gateway: &Gateway) -> Infallible {
+    loop {
+        tokio::time::sleep(ROTATION_CHECK).await;
+        let state = app.files.state_folder();
+        let loaded = tokio::task::spawn_blocking(move || session_keys::load(&state, Timestamp::now())).await;
+        if let Ok(Ok(keys)) = loaded {
+            gateway.set_session_keys(&keys);
+        }
     }
 }
 
@@ -283,6 +314,7 @@ async fn serve_until_stopped(
         tokio::select! {
             never = prepare_lists(&app.runtime, gateway) => never,
             never = reload_on_request(app, handle, reload) => never,
+            never = rotate_session_keys(app, gateway) => never,
         }
     };
     let work = open_and_follow(app, gateway, registry, on_open, once_open);

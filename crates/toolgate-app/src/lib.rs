@@ -56,6 +56,7 @@ mod log;
 mod project;
 mod registry;
 mod reload;
+mod session_keys;
 pub mod socket;
 
 use std::process::ExitCode;
@@ -81,6 +82,7 @@ pub use toolgate_runtime::{CallOutcome, RawJson, Runtime};
 pub use toolgate_server::{bind, profile};
 pub use toolgate_types::Caller;
 pub use toolgate_upstream::connect::with_browser;
+pub use toolgate_upstream::process::nesting::enter as enter_project;
 pub use toolgate_upstream::process::orphans::adopt as adopt_orphans;
 pub use toolgate_upstream::process::shim::main as shim_main;
 pub use toolgate_upstream::questions::LoginPage;

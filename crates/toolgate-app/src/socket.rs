@@ -15,6 +15,7 @@ use hyper::body::Bytes;
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value as Json, json};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 use toolgate_state::{FileAccess, StateDir};
@@ -32,6 +33,12 @@ const COMMANDS: &str = "commands";
 const SERVE_LOCK: &str = "serve.lock";
 /// Timeout of a response. Covers a slow disk, and a server that has to connect first.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest head of a response that is read by hand, and the longest body of an error.
+const MAX_HEAD: usize = 16 << 10;
+const MAX_ERROR_BODY: u64 = 64 << 10;
+/// Bytes of messages that are copied at once.
+const RELAY_CHUNK: usize = 64 << 10;
 
 /// The running gateway gave no usable response.
 #[derive(Debug, thiserror::Error)]
@@ -189,6 +196,119 @@ pub async fn send_request(
     let (status, _, body) =
         round_trip(stream, request).await.map_err(|NoResponse| SocketError::NoResponse)?;
     Ok(Some((status, serde_json::from_slice(&body).unwrap_or_default())))
+}
+
+/// A session of `toolgate stdio` in the running gateway of a project.
+pub struct JoinedSession(UnixStream);
+
+/// The running gateway refuses a session.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// There is no such caller or profile.
+    #[error("{message}")]
+    Refused {
+        message: String,
+        /// The suggested fix.
+        hint: Option<String>,
+    },
+}
+
+/// Opens a session in the running gateway, so that its servers are not started again. `None` if no gateway is running,
+/// or if it has no such sessions.
+///
+/// # Errors
+/// If the gateway does not respond, or refuses the caller or the profile.
+pub async fn join(
+    state: &StateFolder,
+    caller: &str,
+    profile: Option<&str>,
+) -> Result<Option<JoinedSession>, JoinError> {
+    let Some(mut stream) = connect(state, SOCKET).await? else { return Ok(None) };
+    let profile = profile.map(|name| format!("&profile={}", encode_segment(name))).unwrap_or_default();
+    let request = format!(
+        "GET /stdio?caller={}{profile} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+         Upgrade: mcp-lines\r\n\r\n",
+        encode_segment(caller)
+    );
+    let exchange = async {
+        stream.write_all(request.as_bytes()).await?;
+        read_head(&mut stream).await
+    };
+    let head = match timeout(RESPONSE_TIMEOUT, exchange).await {
+        Ok(Ok(head)) => head,
+        Ok(Err(_)) | Err(_) => return Err(SocketError::NoResponse.into()),
+    };
+    let status = head.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok()).unwrap_or_default();
+    if status == 101 {
+        return Ok(Some(JoinedSession(stream)));
+    }
+    let mut body = Vec::new();
+    let length = head
+        .lines()
+        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let mut error = (&mut stream).take(length.unwrap_or(0).min(MAX_ERROR_BODY));
+    let _ = timeout(RESPONSE_TIMEOUT, error.read_to_end(&mut body)).await;
+    let document: Json = serde_json::from_slice(&body).unwrap_or_default();
+    let text = |key: &str| document["error"][key].as_str().map(ToOwned::to_owned);
+    match text("message") {
+        // Not a refusal of this session: the gateway is of another version, or is stopping.
+        Some(message) if status == 404 && !message.starts_with("no such endpoint") => {
+            Err(JoinError::Refused { message, hint: text("hint") })
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Reads the head of a response, byte by byte: the bytes after it belong to the session.
+async fn read_head(stream: &mut UnixStream) -> io::Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() >= MAX_HEAD {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        head.push(stream.read_u8().await?);
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+impl JoinedSession {
+    /// Copies messages in both directions until the gateway has answered all of the input, or until `stop` resolves.
+    ///
+    /// # Errors
+    /// If the output cannot be written.
+    pub async fn relay(
+        self,
+        mut input: impl AsyncRead + Unpin,
+        mut output: impl AsyncWrite + Unpin,
+        stop: impl Future<Output = ()>,
+    ) -> io::Result<()> {
+        let (mut from_gateway, mut to_gateway) = self.0.into_split();
+        let requests = async {
+            // The gateway answers what it has received once its input ends.
+            let _ = tokio::io::copy(&mut input, &mut to_gateway).await;
+            let _ = to_gateway.shutdown().await;
+            std::future::pending::<std::convert::Infallible>().await
+        };
+        let responses = async {
+            let mut chunk = vec![0; RELAY_CHUNK];
+            loop {
+                match from_gateway.read(&mut chunk).await {
+                    Ok(0) | Err(_) => return output.flush().await,
+                    Ok(length) => {
+                        output.write_all(&chunk[..length]).await?;
+                        output.flush().await?;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            never = requests => match never {},
+            ended = responses => ended,
+            () = stop => Ok(()),
+        }
+    }
 }
 
 /// Connects to the running gateway; `None` if none is running.

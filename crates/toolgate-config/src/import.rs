@@ -24,6 +24,7 @@ use crate::keys::{ConfigValue, KeyTable};
 use crate::load::{PROJECT_FILES, parse, to_absolute};
 use crate::node::{MapEntry, Node, Value};
 use crate::problem::{Problem, Report, Severity};
+use crate::self_listing;
 
 /// A program whose servers can be imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -284,7 +285,7 @@ fn take_servers(
             duplicates.push(DuplicateServer { name: server.key, path: path.to_owned(), is_same });
             continue;
         }
-        if let Some(why) = rejection_reason(&server) {
+        if let Some(why) = rejection_reason(&server).or_else(|| self_listing_reason(&server, cx)) {
             let message = format!("MCP server `{}` was not imported: {why}", server.key);
             cx.push(Problem::warning(server.key_span, message));
             continue;
@@ -314,6 +315,18 @@ fn rejection_reason(server: &MapEntry) -> Option<String> {
         .map(|(scheme, _)| scheme)
         .filter(|_| !known.iter().any(|start| url.starts_with(start)));
     other.map(|scheme| format!("`{scheme}://` URLs are not supported"))
+}
+
+/// Returns the reason to skip an entry that runs Toolgate on this project, as `toolgate connect` writes it.
+fn self_listing_reason(server: &MapEntry, cx: &Context<'_>) -> Option<String> {
+    let command = server.node.get("command").and_then(Node::as_text)?;
+    let args = match server.node.get("args").map(|args| &args.value) {
+        Some(Value::List(args)) => args.iter().filter_map(Node::as_text).collect(),
+        _ => Vec::new(),
+    };
+    let cwd = server.node.get("cwd").and_then(Node::as_text).map_or_else(PathBuf::new, PathBuf::from);
+    let runs = self_listing::runs_project(command, &args, &cx.project.join(cwd), &cx.project);
+    runs.then(|| "it runs Toolgate on this project".to_owned())
 }
 
 /// Returns the servers of a file of any dialect, including Claude Code's servers per folder. Warns if there are none.

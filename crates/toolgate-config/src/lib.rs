@@ -29,6 +29,7 @@ mod profile_patterns;
 mod read;
 mod resolve;
 mod schema;
+mod self_listing;
 mod source;
 #[cfg(test)]
 mod test_support;

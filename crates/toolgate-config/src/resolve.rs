@@ -29,6 +29,7 @@ use crate::feature::openapi::add_api_secrets;
 use crate::feature::policy::PolicyFile;
 use crate::feature::profiles::ProfilesBuilder;
 use crate::feature::registries::RegistryPaths;
+use crate::feature::servers::ServerDefaults;
 use crate::feature::telemetry::collector_from_environment;
 use crate::feature::tools::PendingEntry;
 use crate::feature::web_search::add_key_secret;
@@ -36,6 +37,7 @@ use crate::file::ProjectFile;
 use crate::keys::{Spanned, into_value};
 use crate::node::Node;
 use crate::problem::Problem;
+use crate::self_listing;
 use crate::source::Span;
 
 /// Registers the secrets of a project file. Must come before any problem is reported: a problem shows the line it is
@@ -165,7 +167,7 @@ impl ConfigBuilder {
             self.set_audit(audit.value);
         }
         if let Some(toolbox) = file.toolbox {
-            self.add_toolbox(toolbox.value, cx);
+            self.add_toolbox(toolbox.value, ServerDefaults::TOOLBOX, cx);
         }
         if let Some(registries) = file.registries {
             self.add_registries(registries.value, cx);
@@ -175,6 +177,7 @@ impl ConfigBuilder {
     /// Checks the rules between entries and builds the configuration.
     pub(crate) fn finish(mut self, files: Vec<String>, cx: &mut Context<'_>) -> Config {
         self.check_unique_prefixes(cx);
+        self.check_self_listing(cx);
         self.apply_settings(cx);
         self.check_own_settings(cx);
         self.check_client_ca(cx);
@@ -239,6 +242,16 @@ impl ConfigBuilder {
         for (id, _, span) in self.caller_certificates.iter().filter(|_| !asked) {
             let message = format!("caller `{id}` needs `client_ca` for its certificate");
             cx.error(*span, message, "add `serve.tls` with `client_ca`, the authority that issued it");
+        }
+    }
+
+    /// Reports servers that are the gateway of this project.
+    fn check_self_listing(&self, cx: &mut Context<'_>) {
+        for (server, span) in &self.servers {
+            if self_listing::is_own_gateway(&server.transport, &cx.project, self.serve.listen) {
+                let message = format!("MCP server `{}` is the gateway of this project itself", server.name);
+                cx.error(*span, message, self_listing::HINT);
+            }
         }
     }
 

@@ -225,7 +225,8 @@ enum LinkOutput {
 /// Line reader, as on the output of a child process.
 pub fn lines(bytes: &[u8]) {
     let (plan, output) = ChunkPlan::of(bytes);
-    let encoding = if plan.0.is_multiple_of(2) { OutputEncoding::Utf8 } else { OutputEncoding::Latin1 };
+    let encoding =
+        if plan.0.is_multiple_of(2) { OutputEncoding::Utf8 } else { OutputEncoding::Named("windows-1252") };
     // Lines longer than one read take another code path, but are too long for the fuzzer to find. So for some inputs
     // a zero byte stands for many spaces; three of them exceed the line limit.
     let mut expanded = output.to_vec();
@@ -253,20 +254,24 @@ pub fn lines(bytes: &[u8]) {
 fn plain_lines(output: &[u8], encoding: OutputEncoding, limits: ScanLimits) -> (Vec<LinkOutput>, usize) {
     let (mut seen, mut passed) = (Vec::new(), 0);
     while let Some(length) = memchr::memchr(b'\n', &output[passed..]) {
-        let line = &output[passed..passed + length];
+        let (line, bytes) = (&output[passed..passed + length], length);
+        let mut length = length;
         let text = match encoding {
             OutputEncoding::Utf8 => line.trim_ascii().to_vec(),
-            OutputEncoding::Latin1 => {
-                line.trim_ascii().iter().map(|&byte| char::from(byte)).collect::<String>().into()
+            OutputEncoding::Named(_) => {
+                let (decoded, _) = encoding_rs::WINDOWS_1252.decode_without_bom_handling(line);
+                length = decoded.len();
+                decoded.trim_ascii().as_bytes().to_vec()
             }
         };
-        if line.len() > limits.size + 1 || text.len() > limits.size {
+        if length > limits.size + 1 || text.len() > limits.size {
             seen.push(LinkOutput::TooLarge);
             return (seen, passed);
         }
-        passed += length + 1;
+        passed += bytes + 1;
         let is_message = match (text.first(), text.last()) {
-            (Some(b'{'), Some(b'}')) => std::str::from_utf8(&text).is_ok(),
+            (Some(b'{'), Some(b'}')) if std::str::from_utf8(&text).is_ok() => true,
+            (Some(b'{'), _) => memchr::memmem::find(&text, b"\"jsonrpc\"").is_some(),
             (Some(b'['), Some(b']')) => {
                 !matches!(crate::scan::scan(&text, limits), Err(ScanError::Syntax(_) | ScanError::Utf8(_)))
             }

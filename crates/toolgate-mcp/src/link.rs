@@ -151,7 +151,7 @@ pub enum LinkError {
     /// The response has a content encoding that was not offered, or more than one.
     #[error("the server used content encoding `{0}`, which was not offered")]
     Encoding(String),
-    /// Redirects are not followed: they could carry credentials to another host.
+    /// Redirects to another origin are not followed: they could carry credentials to another host.
     #[error("the server redirects{}, which is not followed", .0.as_deref().map(|to| format!(" to `{to}`")).unwrap_or_default())]
     Redirect(Option<String>),
 }

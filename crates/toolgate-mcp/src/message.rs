@@ -203,6 +203,14 @@ impl Message {
         partial.id.filter(|_| !partial.has_method && (whole || partial.has_outcome))
     }
 
+    /// Returns true if a rejected message may be a response: no method was found in it, as far as it could be read.
+    pub(crate) fn may_be_response(bytes: &[u8]) -> bool {
+        let mut partial = PartialMessage::default();
+        let mut json = serde_json::Deserializer::from_slice(bytes);
+        let _ = serde::Deserializer::deserialize_map(&mut json, &mut partial);
+        !partial.has_method && bytes.trim_ascii_start().first() == Some(&b'{')
+    }
+
     /// Parses a message; `received` is the size of the buffer that it is in.
     fn read_one(message: &RawJson, received: usize, null_id: NullIdPolicy) -> Result<Self, MessageError> {
         let envelope = Envelope::of(message);

@@ -44,7 +44,7 @@ pub use incoming::{InitializeRequest, ServiceCall, SubscribeCall};
 pub use link_session::{LinkRequest, LinkSession};
 use request_state::StateSigner;
 use resumable::ResumableStreams;
-pub use session::random_id;
+pub use session::{SessionKeys, random_id};
 use session::{SessionRegistry, TicketSigner};
 use suspended::SuspendedRequests;
 
@@ -137,16 +137,21 @@ pub struct McpEndpoint {
 }
 
 impl McpEndpoint {
-    /// Creates an endpoint. Client messages are parsed within `limits`.
-    pub fn new(limits: ScanLimits) -> Arc<Self> {
+    /// Creates an endpoint. Client messages are parsed within `limits`; `keys` sign the ids of sessions.
+    pub fn new(limits: ScanLimits, keys: &SessionKeys) -> Arc<Self> {
         Arc::new(Self {
             limits,
-            signer: TicketSigner::new(),
+            signer: TicketSigner::new(keys),
             sessions: Arc::default(),
             suspended_requests: Arc::default(),
             streams: Arc::default(),
             states: Arc::new(StateSigner::new()),
         })
+    }
+
+    /// Replaces the keys that sign the ids of sessions.
+    pub fn set_session_keys(&self, keys: &SessionKeys) {
+        self.signer.set_keys(keys);
     }
 }
 

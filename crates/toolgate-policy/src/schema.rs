@@ -5,6 +5,8 @@
 //! the strings. A larger sum than `MAX_STEPS` is rejected.
 
 mod cost;
+mod nulls;
+mod unchecked;
 
 use std::fmt;
 
@@ -15,6 +17,8 @@ use toolgate_json::CallArguments;
 use crate::grant::{Grant, Input};
 use cost::{MAX_PATTERN_BYTES, SchemaCost, schema_cost};
 pub use cost::{SchemaFault, check, pattern_is_linear};
+pub use nulls::without_nulls;
+pub use unchecked::{UncheckedPattern, checkable};
 
 /// Problems reported per value.
 const MAX_PROBLEMS: usize = 8;

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use toolgate_audit::SecretFields;
-use toolgate_policy::{SchemaValidator, TargetKind, ToolAttributes};
+use toolgate_policy::{SchemaValidator, TargetKind, ToolAttributes, schema};
 use toolgate_redact::printable;
 use toolgate_types::tool::{Category, Deprecation, Permission, RateLimit, ResponseTime, ToolContract};
 use toolgate_types::{
@@ -421,12 +421,22 @@ impl CatalogTool {
     /// Compiled schemas and policy subject, created once per definition, by the first call.
     pub(crate) fn compiled(&self) -> &CompiledTool {
         self.compiled.get_or_init(|| {
-            // Schemas were checked at discovery. A schema that fails to compile anyway rejects all calls.
+            // Schemas were checked at discovery. With a schema that fails to compile anyway, own tools reject all calls;
+            // servers check their values themselves.
             let schema = |raw: &RawJson| {
                 let value: serde_json::Value = raw.parse().unwrap_or_default();
+                let (value, _) = match self.server {
+                    Some(_) => schema::checkable(&value),
+                    None => (Cow::Borrowed(&value), Vec::new()),
+                };
                 SchemaValidator::new(&value).unwrap_or_else(|error| {
-                    tracing::error!("Tool '{}' cannot be called: {error}", self.name);
-                    SchemaValidator::new(&serde_json::Value::Bool(false)).expect("a valid schema")
+                    let is_unchecked = self.server.is_some();
+                    if is_unchecked {
+                        tracing::warn!("Values of tool '{}' are not checked: {error}", self.name);
+                    } else {
+                        tracing::error!("Tool '{}' cannot be called: {error}", self.name);
+                    }
+                    SchemaValidator::new(&serde_json::Value::Bool(is_unchecked)).expect("a valid schema")
                 })
             };
             let reply = |raw: &RawJson| SecretFields::from_output_schema(&raw.parse().unwrap_or_default());

@@ -95,6 +95,8 @@ pub struct CallOrigin {
     pub metadata: Option<Value>,
     /// Parts of the client's request that are forwarded to the server.
     pub forwarded: Forwarded,
+    /// True if the person at the client may approve the call.
+    pub client_approves: bool,
     /// True if the profile hides the tool from the client. The call then fails as if the tool did not exist.
     pub hidden: bool,
     /// The profile that the client sees. It limits the resources that can be read.

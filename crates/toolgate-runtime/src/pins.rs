@@ -135,6 +135,12 @@ impl PinSet {
         self.servers.get(server.as_str())?.tools.get(tool)
     }
 
+    /// Definitions of a server's pinned tools.
+    pub fn definitions(&self, server: &ServerName) -> impl Iterator<Item = Value> {
+        let pins = self.servers.get(server.as_str()).into_iter();
+        pins.flat_map(|pins| pins.tools.values().map(|pin| pin.definition.to_value()))
+    }
+
     /// Names of a server's pinned tools.
     pub fn tool_names(&self, server: &ServerName) -> impl Iterator<Item = &str> {
         self.servers.get(server.as_str()).into_iter().flat_map(|pins| pins.tools.keys().map(String::as_str))

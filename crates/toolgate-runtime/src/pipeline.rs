@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use toolgate_audit as audit;
 use toolgate_json::CallArguments;
 use toolgate_policy::decide::PolicyRequest;
+use toolgate_policy::schema::without_nulls;
 use toolgate_policy::{Decision, Denied, Grant, Input, SchemaValidator, TargetKind, ToolAttributes};
 use toolgate_types::call::Denial;
 use toolgate_types::call::OperationKind;
@@ -277,6 +278,9 @@ impl Runtime {
         state.record_stage(Stage::Resolve, None);
         // Compiled by the first call of a tool: ten thousand compiled schemas take 100 MiB, and few tools are called.
         let compiled = run_blocking(!tool.is_compiled(), || tool.compiled());
+        // Before the policy, so that it decides on the arguments that the tool gets.
+        let present = present_arguments(&tool, operation);
+        let operation = present.as_deref().unwrap_or(operation);
         let shared = self.shared_state(&tool);
         let timeout = self.timeout(&tool, operation);
         let mut deadline = state.stage_started + timeout;
@@ -650,7 +654,8 @@ impl Runtime {
             }
             Decision::Ask(question) => {
                 let approved_by = state.task.as_ref().and_then(|task| task.approved_by.as_deref());
-                self.request_approval(question, tool, operation, approved_by).await?
+                // Boxed: most calls need no approval, and its future is deep.
+                Box::pin(self.request_approval(question, tool, operation, approved_by)).await?
             }
         };
         let note = match grant.approved_by() {
@@ -759,6 +764,15 @@ impl SideResults {
     fn is_untrusted(&self) -> bool {
         self.untrusted.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
+}
+
+/// Returns the operation without arguments that are `null` and count as absent, if it has any.
+fn present_arguments(tool: &CatalogTool, operation: &Operation) -> Option<Box<Operation>> {
+    if operation.kind() != OperationKind::Tool || !operation.arguments.raw().contains_short("null") {
+        return None;
+    }
+    let arguments = without_nulls(&tool.input_schema.parse().ok()?, operation.arguments.raw())?;
+    Some(Box::new(Operation { arguments: arguments.into(), ..operation.clone() }))
 }
 
 /// Accepts the arguments of a request for a task.

@@ -24,6 +24,8 @@ use crate::pipeline::MAX_APPROVAL_WAIT;
 mod client;
 mod input;
 
+pub(crate) use client::ClientResponder;
+
 pub use input::{REQUEST_HUMAN_INPUT, input_tool};
 /// The trait that asks a person, and the questions it asks.
 pub use toolgate_upstream::questions::{

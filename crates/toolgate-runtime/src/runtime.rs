@@ -97,12 +97,16 @@ pub struct LimitsInForce {
 /// Reasons why startup fails.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A server with `startup: required` is unavailable.
+    /// A server with `startup: required` or `eager` is unavailable. The start fails without a required one.
     #[error(
-        "Failed to connect to MCP server '{server}' at {}\nError: {}\n\n\
-         The application cannot start without connecting to all configured MCP servers.",
+        "Failed to connect to MCP server '{server}' at {}\nError: {}{}",
         printable(location),
-        printable(reason)
+        printable(reason),
+        if *is_required {
+            "\n\nThe application cannot start without connecting to all configured MCP servers."
+        } else {
+            ""
+        }
     )]
     Server {
         server: String,
@@ -110,6 +114,7 @@ pub enum StartError {
         location: String,
         reason: Arc<str>,
         hint: Option<Arc<str>>,
+        is_required: bool,
     },
     /// The catalog cannot be built.
     #[error(transparent)]
@@ -127,12 +132,25 @@ pub struct DiscoveryGrace {
     pub downloads: Duration,
 }
 
+/// The time beyond its `timeout` in which an eager server has listed its tools, or made all its attempts to connect.
+const EAGER_SLACK: Duration = Duration::from_secs(6);
+
+impl StartError {
+    /// Returns true if a gateway cannot start because of it.
+    pub fn is_fatal(&self) -> bool {
+        !matches!(self, Self::Server { is_required: false, .. })
+    }
+}
+
 impl DiscoveryGrace {
     pub const UNLIMITED: Self = Self { usual: Duration::MAX, downloads: Duration::MAX };
 
     fn of(self, spec: &ServerSpec) -> Duration {
         match &spec.transport {
             _ if spec.startup == StartupMode::Required => Duration::MAX,
+            _ if spec.startup == StartupMode::Eager => {
+                self.usual.max(spec.timeout.get().saturating_add(EAGER_SLACK))
+            }
             Transport::Stdio(stdio) if stdio.may_download() => self.downloads,
             _ => self.usual,
         }
@@ -259,21 +277,28 @@ impl Runtime {
         servers.chain(apis).collect()
     }
 
-    /// Returns an error for each required server that is down now and that the filter accepts.
+    /// Returns an error for each server that is down now, that the start waits for, and that the filter accepts.
     pub fn required_outages(&self, filter: impl Fn(&str) -> bool) -> Vec<StartError> {
         let inputs = self.sources.load();
         let outage = |managed: &Arc<ManagedServer>| {
             let spec = managed.server.spec();
             let ServerState::Down { reason, hint, .. } = managed.server.state() else { return None };
-            let is_meant = spec.startup == StartupMode::Required && filter(spec.name.as_str());
+            let is_needed = matches!(spec.startup, StartupMode::Required | StartupMode::Eager);
             let (server, location) = (spec.name.to_string(), spec.transport.location());
-            is_meant.then_some(StartError::Server { server, location, reason, hint })
+            let is_required = spec.startup == StartupMode::Required;
+            let error = StartError::Server { server, location, reason, hint, is_required };
+            (is_needed && filter(spec.name.as_str())).then_some(error)
         };
         inputs.servers.iter().filter_map(outage).collect()
     }
 
     async fn discover_one(&self, managed: &ManagedServer, grace: Duration) -> Result<(), StartError> {
         let spec = managed.server.spec();
+        // A lazy server is not started to learn what is known already.
+        if spec.startup == StartupMode::Lazy && grace < Duration::MAX && self.restore_offer(managed) {
+            return Ok(());
+        }
+        let is_needed = matches!(spec.startup, StartupMode::Required | StartupMode::Eager);
         let (reason, hint) = match managed.server.connection().await {
             Ok(_) => {
                 let refresh = |kinds| managed.refresh(managed.server.take_stale(kinds));
@@ -294,7 +319,7 @@ impl Runtime {
                         managed.is_listed.send_replace(true);
                         return Ok(());
                     }
-                    Err(error) if spec.startup == StartupMode::Required => (error.to_string().into(), None),
+                    Err(error) if is_needed => (error.to_string().into(), None),
                     Err(error) => {
                         tracing::warn!("MCP server '{}' is not available: {error}", spec.name);
                         return Ok(());
@@ -303,11 +328,29 @@ impl Runtime {
             }
             Err(unavailable) => (unavailable.reason, unavailable.hint),
         };
-        if spec.startup == StartupMode::Required {
+        if is_needed {
             let (server, location) = (spec.name.to_string(), spec.transport.location());
-            return Err(StartError::Server { server, location, reason, hint });
+            let is_required = spec.startup == StartupMode::Required;
+            let hint = match hint {
+                hint if !is_required => hint,
+                Some(hint) => Some(format!("{hint}; or set `startup: eager` to start without it").into()),
+                None => Some("set `startup: eager` to start without it".into()),
+            };
+            return Err(StartError::Server { server, location, reason, hint, is_required });
         }
         Ok(())
+    }
+
+    /// Gives a server the tools that are pinned from its last connection. Returns false if there are none.
+    fn restore_offer(&self, managed: &ManagedServer) -> bool {
+        let pins = self.pins.get();
+        let definitions: Vec<_> = pins.definitions(&managed.server.spec().name).collect();
+        drop(pins);
+        if definitions.is_empty() {
+            return false;
+        }
+        managed.restore(ServerOffer::from_definitions(definitions));
+        true
     }
 
     /// Builds the catalog from the current inputs and swaps it in, then writes new pins.

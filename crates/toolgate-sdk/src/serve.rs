@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::server::{
     ChangeSource, ClientRequest, LinkRequest, McpEndpoint, RequestExchange, RpcResult, ServiceCall,
-    ServiceInfo, adapt_result,
+    ServiceInfo, SessionKeys, adapt_result,
 };
 use toolgate_mcp::transport::lines;
 use toolgate_mcp::{Link, RawJson, RpcError};
@@ -113,7 +113,10 @@ const ANYONE: &str = "anyone";
 
 impl ToolServer {
     fn new(tools: Tools) -> Self {
-        Self { endpoint: McpEndpoint::new(ScanLimits::default()), tools: Arc::new(tools) }
+        Self {
+            endpoint: McpEndpoint::new(ScanLimits::default(), &SessionKeys::random()),
+            tools: Arc::new(tools),
+        }
     }
 
     async fn serve_link(&self, link: Link) {

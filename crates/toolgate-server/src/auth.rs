@@ -206,7 +206,7 @@ impl Authenticator {
         now: Instant,
     ) -> Result<(Arc<Caller>, CredentialLifetime), HttpError> {
         let rules = &state.rules;
-        let Some(PresentedKey { key, bearer }) = presented_key(&parts.headers)? else {
+        let Some(PresentedKey { key, bearer }) = presented_key(parts)? else {
             let found = |caller: Arc<Caller>, credential| {
                 let lifetime = CredentialLifetime::new(credential, &caller, None);
                 (caller, lifetime)
@@ -354,8 +354,35 @@ struct PresentedKey<'a> {
     bearer: bool,
 }
 
+/// Subprotocol that carries a key, for WebSocket clients that cannot send headers.
+const KEY_PROTOCOL: &str = "bearer.";
+
+/// Returns the key among the subprotocols of a WebSocket request. It must not appear in any other request: there, the
+/// header means nothing.
+fn websocket_key(parts: &Parts) -> Option<&str> {
+    let path = parts.uri.path();
+    if path != "/ws" && !path.starts_with("/ws/") {
+        return None;
+    }
+    let offers = parts.headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+    let mut offers = offers.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    offers.find_map(|offer| offer.trim().strip_prefix(KEY_PROTOCOL))
+}
+
+/// Reads the credential of a request.
+fn presented_key(parts: &Parts) -> Result<Option<PresentedKey<'_>>, HttpError> {
+    let by_header = header_key(&parts.headers)?;
+    let Some(key) = websocket_key(parts) else { return Ok(by_header) };
+    match by_header {
+        Some(other) if other.key != key => {
+            Err(HttpError::invalid("the headers and the WebSocket subprotocol hold different keys"))
+        }
+        _ => Ok(Some(PresentedKey { key, bearer: true })),
+    }
+}
+
 /// Reads the credential from the headers.
-fn presented_key(headers: &HeaderMap) -> Result<Option<PresentedKey<'_>>, HttpError> {
+fn header_key(headers: &HeaderMap) -> Result<Option<PresentedKey<'_>>, HttpError> {
     let one = |name: &HeaderName| {
         let mut all = headers.get_all(name).iter();
         let first = all.next();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body::Body;
 use toolgate_mcp::TraceContext;
 
@@ -41,8 +41,12 @@ impl RequestHandler {
         let rules = authenticator.rules();
         let source = rules.proxies.request_source(&self.source, &parts.headers);
         let challenge_target = authenticator.challenge_target(&parts, &source);
+        let is_mcp = mcp::is_endpoint(&parts.uri);
         let result = self.route(parts, body, &source, &trace).await;
-        let mut response = result.unwrap_or_else(|error| error.render(&trace));
+        let mut response = result.unwrap_or_else(|error| {
+            // MCP clients show the reason of JSON-RPC errors only. The id is not known: the body was not read.
+            if is_mcp { mcp::render_error(error, &trace, None) } else { error.render(&trace) }
+        });
         if let Some(challenge_target) = challenge_target {
             authenticator.extend_challenge(&mut response, &challenge_target);
         }
@@ -66,7 +70,14 @@ impl RequestHandler {
         check_encoding(&parts.headers)?;
         let (route, parameter) = ROUTES.find(&parts.method, &parts.uri)?;
         let auth = Authenticated::find(&gateway.authenticator, route.need, &parts, source, trace).await?;
-        let access = route.need.check(gateway, &auth, &parts, parameter)?;
+        let access = match route.need.check(gateway, &auth, &parts, parameter) {
+            Err(refused) if matches!(route.handler, Handler::Mcp) && route.method == Method::POST => {
+                // The caller is known, so the body may be read: clients find the reason by the id of their request.
+                let body = body::read_bytes(&parts.headers, body, gateway.max_body).await?;
+                return Ok(mcp::refuse(refused, &parts.headers, body, gateway.max_body, trace));
+            }
+            checked => checked?,
+        };
         // Last, so that only permitted callers can make the gateway hold a body.
         let body = match route.body_limit {
             BodyLimit::NotRead => Bytes::new(),

@@ -32,6 +32,7 @@ use arc_swap::ArcSwap;
 use tokio::net::{TcpListener, UnixListener};
 use toolgate_audit::ProjectLog;
 use toolgate_mcp::Link;
+use toolgate_mcp::server::SessionKeys;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::questions::QuestionQueue;
 use toolgate_store::registry::Registry;
@@ -85,6 +86,8 @@ pub struct GatewayParts {
     pub questions: Option<Arc<QuestionQueue>>,
     /// Enables agent runs.
     pub runs: Option<Arc<dyn RunService>>,
+    /// Keys that sign the ids of MCP sessions.
+    pub session_keys: SessionKeys,
 }
 
 impl GatewayParts {
@@ -95,7 +98,8 @@ impl GatewayParts {
         callers: CallerDirectory,
         log: ProjectLog,
     ) -> Self {
-        Self { runtime, config, callers, log, registry: None, questions: None, runs: None }
+        let session_keys = SessionKeys::random();
+        Self { runtime, config, callers, log, registry: None, questions: None, runs: None, session_keys }
     }
 }
 
@@ -125,14 +129,14 @@ impl Gateway {
     /// # Errors
     /// Fails if a TLS file, or a file with the keys of a token issuer, is unusable.
     pub fn new(parts: GatewayParts) -> Result<Arc<Self>, GatewayError> {
-        let GatewayParts { runtime, config, callers, log, registry, questions, runs } = parts;
+        let GatewayParts { runtime, config, callers, log, registry, questions, runs, session_keys } = parts;
         let lifecycle = Arc::new(Lifecycle::default());
         let max_body = usize::try_from(config.max_body.bytes()).unwrap_or(usize::MAX);
         Ok(Arc::new(Self {
             authenticator: Authenticator::new(&config, callers)?.with_subjects(runtime.subject_tokens()),
             listener: ListenerState::new(&config)?,
             streams: StreamLimits::new(&config),
-            mcp: McpFrontEnd::new(&runtime, &lifecycle, max_body),
+            mcp: McpFrontEnd::new(&runtime, &lifecycle, max_body, &session_keys),
             log: LogQueries::new(log),
             runs: AgentRuns::new(runs),
             questions,
@@ -177,9 +181,9 @@ impl Gateway {
     }
 
     /// Serves one caller over a message link, limited to a profile if one is given, until the caller leaves or the
-    /// gateway closes.
+    /// gateway closes. The person at the client may approve calls.
     pub async fn serve_link(&self, caller: Caller, profile: Option<ProfileName>, link: Link) {
-        let mcp_caller = McpCaller::new(&Arc::new(caller)).with_profile(profile);
+        let mcp_caller = McpCaller::new(&Arc::new(caller)).with_profile(profile).with_client_approvals();
         let _connection = self.lifecycle.track_connection();
         self.mcp.serve_link(mcp_caller, link, None).await;
     }
@@ -188,6 +192,11 @@ impl Gateway {
     /// it stops.
     pub async fn begin_command(&self) -> Option<CallPermit> {
         self.lifecycle.begin_call_when_open().await.ok()
+    }
+
+    /// Replaces the keys that sign the ids of MCP sessions.
+    pub fn set_session_keys(&self, keys: &SessionKeys) {
+        self.mcp.set_session_keys(keys);
     }
 
     /// Builds the profile views and search indexes ahead of the first request. May take long.

@@ -61,6 +61,13 @@ impl Lifecycle {
         self.phase.send_modify(|phase| *phase = (*phase).max(Phase::Open));
     }
 
+    /// Waits until the start is over: the gateway is open, or stops.
+    pub(crate) async fn wait_until_open(&self) {
+        if self.phase() == Phase::Starting {
+            let _ = self.phase.subscribe().wait_for(|phase| *phase > Phase::Starting).await;
+        }
+    }
+
     /// Counts a call for as long as the guard lives. Returns the phase if calls are not accepted.
     pub(crate) fn begin_call(&self) -> Result<CountGuard<'_>, Phase> {
         // Count first, then read the phase: either `drain` sees the call, or the call sees the draining phase.
@@ -102,9 +109,7 @@ pub struct CallPermit(Arc<Lifecycle>);
 impl Lifecycle {
     /// Counts a call without a borrow of the lifecycle. During startup it waits for the gateway to open.
     pub(crate) async fn begin_call_when_open(self: &Arc<Self>) -> Result<CallPermit, Phase> {
-        if self.phase() == Phase::Starting {
-            let _ = self.phase.subscribe().wait_for(|phase| *phase > Phase::Starting).await;
-        }
+        self.wait_until_open().await;
         self.begin_owned_call()
     }
 

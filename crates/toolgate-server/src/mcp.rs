@@ -1,6 +1,7 @@
 //! MCP over HTTP: `/mcp` (Streamable HTTP), `/sse` (the transport of the first revision), and `/ws` (WebSocket).
 
 pub(crate) mod sse;
+pub(crate) mod stdio;
 pub(crate) mod ws;
 
 use std::pin::pin;
@@ -11,16 +12,16 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Uri};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::JoinSet;
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::server::{
     GetRequest, HttpExchange, HttpReply, LinkRequest, McpEndpoint, PostRequest, ReplyBody, RequestHead,
-    TraceSource, respond_batch,
+    SessionKeys, TraceSource, respond_batch,
 };
-use toolgate_mcp::{Link, RawJson, RpcError};
+use toolgate_mcp::{Link, RawJson, Revision, RpcError, TraceContext};
 use toolgate_runtime::Runtime;
 use toolgate_types::ErrorCode;
 
@@ -39,9 +40,10 @@ const RATE_LIMITED: i64 = -32029;
 const MAX_READ_DELAY: Duration = Duration::from_secs(1);
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
-/// MCP sessions over WebSockets open at the same time.
-const MAX_WEBSOCKETS: usize = 4_096;
+/// MCP sessions on upgraded connections, open at the same time.
+const MAX_UPGRADED: usize = 4_096;
 
 /// The MCP endpoint, and the sessions that outlive the request that opened them.
 pub(crate) struct McpFrontEnd {
@@ -51,22 +53,31 @@ pub(crate) struct McpFrontEnd {
     pub(crate) service: McpService,
     pub(crate) message_limits: ScanLimits,
     pub(crate) sse_sessions: SseSessions,
-    /// Tasks of WebSocket sessions.
-    websockets: Mutex<JoinSet<()>>,
+    /// Tasks of sessions on upgraded connections: WebSockets, and joined `toolgate stdio`.
+    upgraded: Mutex<JoinSet<()>>,
     lifecycle: Arc<Lifecycle>,
 }
 
 impl McpFrontEnd {
-    pub(crate) fn new(runtime: &Arc<Runtime>, lifecycle: &Arc<Lifecycle>, max_body: usize) -> Self {
+    pub(crate) fn new(
+        runtime: &Arc<Runtime>,
+        lifecycle: &Arc<Lifecycle>,
+        max_body: usize,
+        session_keys: &SessionKeys,
+    ) -> Self {
         let message_limits = ScanLimits { size: max_body, depth: body::MAX_DEPTH };
         Self {
-            endpoint: McpEndpoint::new(message_limits),
+            endpoint: McpEndpoint::new(message_limits, session_keys),
             service: McpService::new(runtime, lifecycle),
             message_limits,
             sse_sessions: SseSessions::default(),
-            websockets: Mutex::default(),
+            upgraded: Mutex::default(),
             lifecycle: Arc::clone(lifecycle),
         }
+    }
+
+    pub(crate) fn set_session_keys(&self, keys: &SessionKeys) {
+        self.endpoint.set_session_keys(keys);
     }
 
     async fn post(
@@ -80,6 +91,7 @@ impl McpFrontEnd {
         Ok(match endpoint.decode_post(id, head, body) {
             PostRequest::Reply(reply) => reply,
             PostRequest::Initialize(request) => {
+                self.lifecycle.wait_until_open().await;
                 endpoint.initialize(&request, service.info(mcp_caller, request.revision()))
             }
             PostRequest::Listen(request) => {
@@ -139,6 +151,11 @@ impl McpFrontEnd {
             match request {
                 LinkRequest::Handled => {}
                 LinkRequest::Initialize(request) => {
+                    // The servers decide which capabilities there are.
+                    tokio::select! {
+                        () = self.lifecycle.wait_until_open() => {}
+                        () = &mut closing => return session.end_within(CLOSE_GRACE).await,
+                    }
                     let info = service.info(&mcp_caller, request.revision());
                     session.initialize(request, info, service.changes(&mcp_caller)).await;
                 }
@@ -163,12 +180,12 @@ impl McpFrontEnd {
         }
     }
 
-    /// Runs a WebSocket session in the background until it ends.
-    fn spawn_websocket(&self, session: impl Future<Output = ()> + Send + 'static) -> Result<(), HttpError> {
-        let mut tasks = self.websockets.lock();
+    /// Runs a session on an upgraded connection in the background until it ends.
+    fn spawn_session(&self, session: impl Future<Output = ()> + Send + 'static) -> Result<(), HttpError> {
+        let mut tasks = self.upgraded.lock();
         while tasks.try_join_next().is_some() {}
-        if tasks.len() >= MAX_WEBSOCKETS {
-            return Err(HttpError::unavailable("too many WebSocket sessions are open"));
+        if tasks.len() >= MAX_UPGRADED {
+            return Err(HttpError::unavailable("too many sessions are open"));
         }
         let lifecycle = Arc::clone(&self.lifecycle);
         tasks.spawn(async move {
@@ -177,6 +194,66 @@ impl McpFrontEnd {
         });
         Ok(())
     }
+}
+
+/// Returns true for the paths of Streamable HTTP.
+pub(crate) fn is_endpoint(uri: &Uri) -> bool {
+    uri.path().strip_prefix("/mcp").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Renders an error as a JSON-RPC error. `id` is the id of the request as JSON, if it is known.
+pub(crate) fn render_error(error: HttpError, trace: &TraceContext, id: Option<&RawJson>) -> Response {
+    let code = match error.status.as_u16() {
+        429 => RATE_LIMITED,
+        400..=499 => -32600,
+        _ => -32603,
+    };
+    let mut data = json!({
+        "code": error.code, "class": error.class(), "retryable": error.is_retryable(),
+        "correlationId": trace.correlation_id(),
+    });
+    if let Some(hint) = &error.hint {
+        data["hint"] = hint.as_str().into();
+    }
+    if let Some(wait) = error.retry_after {
+        data["retryAfterMs"] = json!(wait.as_millis());
+    }
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":{},"error":{}}}"#,
+        id.map_or("null", RawJson::as_str),
+        json!({ "code": code, "message": error.message, "data": data }),
+    );
+    // Status and headers stay those of the HTTP error.
+    let (mut parts, _) = error.render(trace).into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, ResponseBody::from_parts(vec![body.into()]))
+}
+
+/// Answers a POST that the caller may not make, with the id of its request. Clients of the revisions with a handshake get
+/// status 200, as for every JSON-RPC error: they take 404 for a lost session, and do not look at the body.
+pub(crate) fn refuse(
+    error: HttpError,
+    headers: &HeaderMap,
+    body: Bytes,
+    max_body: usize,
+    trace: &TraceContext,
+) -> Response {
+    #[derive(serde::Deserialize)]
+    struct RequestId<'a> {
+        #[serde(borrow, default)]
+        id: Option<&'a serde_json::value::RawValue>,
+    }
+    let body = body::scan(body, max_body).ok();
+    let id = body.as_ref().and_then(|body| {
+        let id = body.parse_borrowed::<RequestId<'_>>().ok()?.id.filter(|id| id.get() != "null")?;
+        Some(body.slice(id.get()))
+    });
+    let is_newest = headers.get(PROTOCOL_VERSION).is_some_and(|version| version == Revision::NEWEST.name());
+    let mut response = render_error(error, trace, id.as_ref());
+    if id.is_some() && !is_newest {
+        *response.status_mut() = StatusCode::OK;
+    }
+    response
 }
 
 fn over_quota(wait: Duration) -> RpcError {

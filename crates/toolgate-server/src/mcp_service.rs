@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde_json::{Map, Value, json};
@@ -32,7 +33,7 @@ use toolgate_types::profile::ProfileName;
 use toolgate_types::tool::Permission;
 use toolgate_types::{Caller, ErrorCode};
 
-use crate::lifecycle::Lifecycle;
+use crate::lifecycle::{Lifecycle, Phase};
 use crate::response;
 use lists::ListCache;
 use profile::ViewCache;
@@ -52,11 +53,13 @@ pub(crate) struct McpCaller {
     id: Option<Box<str>>,
     /// Permissions a call lacked. Recorded only for callers whose token could get more scopes.
     missing: Option<Arc<OnceLock<Vec<Permission>>>>,
+    /// True if the person at the client may approve calls.
+    client_approves: bool,
 }
 
 impl McpCaller {
     pub(crate) fn new(caller: &Arc<Caller>) -> Self {
-        Self { caller: Arc::clone(caller), profile: None, id: None, missing: None }
+        Self { caller: Arc::clone(caller), profile: None, id: None, missing: None, client_approves: false }
     }
 
     /// Creates a caller whose permissions come from the scopes of its token.
@@ -68,6 +71,11 @@ impl McpCaller {
     pub(crate) fn with_profile(self, profile: Option<ProfileName>) -> Self {
         let id = profile.as_ref().map(|profile| format!("{}#{profile}", self.caller.id).into());
         Self { profile, id, ..self }
+    }
+
+    /// Lets the person at the client approve calls: the client runs on this machine, for the owner of the project.
+    pub(crate) fn with_client_approvals(self) -> Self {
+        Self { client_approves: true, ..self }
     }
 
     /// Id under which its sessions and streams are known.
@@ -140,9 +148,12 @@ impl McpService {
     async fn answer_other(self, mcp_caller: McpCaller, call: ServiceCall) -> RpcResult {
         match call {
             ServiceCall::Request(request) => self.dispatch(mcp_caller, request).await,
-            ServiceCall::Discover => Ok(self.info(&mcp_caller, Revision::NEWEST).discover_result()),
+            ServiceCall::Discover => {
+                self.lifecycle.wait_until_open().await;
+                Ok(self.info(&mcp_caller, Revision::NEWEST).discover_result())
+            }
             ServiceCall::Subscribe(call) => {
-                let operation = self.subscription(&call.request, call.uri());
+                let operation = self.subscription(&mcp_caller, &call.request, call.uri());
                 let subscription = self.subscribe(&mcp_caller, operation).await?;
                 call.complete(subscription)
             }
@@ -229,9 +240,18 @@ impl McpService {
         self.runtime.end_session(&mcp_caller.caller.id, session);
     }
 
-    /// Streams changes visible to a caller, starting now.
+    /// Streams changes visible to a caller, starting now, or when the gateway opens: until then it has no lists, and
+    /// clients that come back after a restart must not take its servers for new ones.
     pub(crate) fn changes(&self, mcp_caller: &McpCaller) -> BoxStream<'static, ServiceChange> {
-        changes::stream(self.clone(), mcp_caller.clone())
+        let (service, mcp_caller) = (self.clone(), mcp_caller.clone());
+        if self.lifecycle.phase() > Phase::Starting {
+            return changes::stream(service, mcp_caller);
+        }
+        let opened = async move {
+            service.lifecycle.wait_until_open().await;
+            changes::stream(service, mcp_caller)
+        };
+        Box::pin(futures_util::stream::once(opened).flatten())
     }
 
     /// Subscribes to resources, and streams the changes visible to a caller.
@@ -253,10 +273,10 @@ impl McpService {
     }
 
     /// The subscription that a request in a session asks for.
-    fn subscription(&self, request: &ClientRequest, uri: &str) -> Operation {
+    fn subscription(&self, mcp_caller: &McpCaller, request: &ClientRequest, uri: &str) -> Operation {
         let Operation { target, arguments, .. } = Operation::subscription(uri);
         // The client decides on the connection; nothing else of the request is sent to the server.
-        let mut operation = self.operation(request, (target, arguments), &[]);
+        let mut operation = self.operation(mcp_caller, request, (target, arguments), &[]);
         let client = operation.origin.forwarded.client.take();
         operation.origin.forwarded = Forwarded { client, ..Forwarded::default() };
         operation

@@ -7,6 +7,7 @@ mod arguments;
 mod gemini;
 mod inline;
 mod names;
+mod openai;
 mod provider_schema;
 mod rename;
 

@@ -98,7 +98,7 @@ impl HttpError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::ServiceUnavailable.label(), message)
     }
 
-    fn class(&self) -> ErrorClass {
+    pub(crate) fn class(&self) -> ErrorClass {
         match self.status.as_u16() {
             401 | 403 | 429 => ErrorClass::Business,
             400..=499 => ErrorClass::Validation,
@@ -106,10 +106,14 @@ impl HttpError {
         }
     }
 
+    pub(crate) fn is_retryable(&self) -> bool {
+        matches!(self.status.as_u16(), 408 | 429 | 503)
+    }
+
     /// Renders the error with the ids of its request.
     pub(crate) fn render(self, trace: &TraceContext) -> Response {
         let class = self.class();
-        let retryable = matches!(self.status.as_u16(), 408 | 429 | 503);
+        let retryable = self.is_retryable();
         let Self { status, code, message, hint, retry_after, challenge, details } = self;
         let ErrorDetails { problems, revision, allowed_methods } =
             details.map(|details| *details).unwrap_or_default();

@@ -74,7 +74,7 @@ impl Requirement {
             // A profile this caller may not use counts as missing.
             Self::Profile => match gateway.runtime.profiles().resolve(&auth.caller.id, parameter) {
                 Ok(_) => Ok(Access::Full),
-                Err(_) => Err(routes::no_endpoint(&parts.method, &parts.uri)),
+                Err(_) => Err(no_profile(parameter, parts)),
             },
         }
     }
@@ -136,10 +136,17 @@ impl AdmittedRequest {
     }
 }
 
-/// Parses the name of a profile in the path. An invalid name counts as a missing endpoint.
+/// Parses the name of a profile in the path. An invalid name counts as a missing profile.
 pub(crate) fn profile_name(parameter: Option<&str>, parts: &Parts) -> Result<Option<ProfileName>, HttpError> {
-    let missing = |_| routes::no_endpoint(&parts.method, &parts.uri);
-    parameter.map(|name| name.parse().map_err(missing)).transpose()
+    parameter.map(|name| name.parse().map_err(|_| no_profile(parameter, parts))).transpose()
+}
+
+/// 404: there is no such profile, or the caller may not use it.
+fn no_profile(parameter: Option<&str>, parts: &Parts) -> HttpError {
+    let Some(name) = parameter else { return routes::no_endpoint(&parts.method, &parts.uri) };
+    let name: String = name.chars().take(64).collect();
+    HttpError::not_found(format!("there is no profile `{name}` for this caller"))
+        .hint("`GET /v1/profiles` lists the profiles; `profiles` of toolgate.yaml defines them")
 }
 
 type HandlerFn = dyn Fn(AdmittedRequest) -> BoxFuture<'static, Result<Response, HttpError>> + Send + Sync;

@@ -12,7 +12,7 @@ use http::{Method, StatusCode, Uri};
 use crate::auth::{HttpError, protected_resource};
 use crate::health;
 use crate::login;
-use crate::mcp::{sse, ws};
+use crate::mcp::{sse, stdio, ws};
 use crate::response::ErrorDetails;
 use crate::rest::{
     call, callers, changes, credentials, docs_page, executions, items, openapi, questions, runs, servers,
@@ -555,6 +555,7 @@ fn protocol_rows() -> Vec<Route> {
         post("/sse/messages", ANY, sse::message).reads_body(),
         get("/ws", Requirement::Profile, ws::open),
         get("/ws/{profile}", Requirement::Profile, ws::open),
+        get("/stdio", ANY, stdio::open),
         metadata("/.well-known/oauth-protected-resource"),
         metadata("/.well-known/oauth-protected-resource/mcp"),
         metadata("/.well-known/oauth-protected-resource/mcp/{profile}"),

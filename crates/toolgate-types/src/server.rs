@@ -188,6 +188,9 @@ pub struct RemoteTransport {
     pub sse_read_timeout: HumanDuration,
     /// True if the session on the server is ended (HTTP `DELETE`) when we disconnect.
     pub terminate_on_close: bool,
+    /// True if the configuration does not name the transport: HTTP+SSE is tried if Streamable HTTP is refused.
+    #[serde(skip)]
+    pub may_be_sse: bool,
 }
 
 /// `tls` of a server: PEM files.
@@ -356,13 +359,18 @@ pub enum CredentialTarget {
 
 /// Encoding of a child process's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum OutputEncoding {
     /// UTF-8, as the protocol demands.
-    #[serde(rename = "utf-8")]
+    #[serde(serialize_with = "utf_8")]
     Utf8,
-    /// ISO 8859-1, used by some older programs.
-    #[serde(rename = "latin-1")]
-    Latin1,
+    /// Another one, by its name in the Encoding Standard, such as `windows-1252`.
+    Named(&'static str),
+}
+
+/// Serializes UTF-8 as the configuration spells it.
+fn utf_8<S: serde::Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str("utf-8")
 }
 
 /// Time of connecting, and the effect of a failure.
@@ -371,7 +379,9 @@ pub enum OutputEncoding {
 pub enum StartupMode {
     /// At startup; the gateway does not start without it.
     Required,
-    /// At startup; if it fails, the gateway starts and retries in the background.
+    /// At startup, which waits for it; if it fails, the gateway starts without it and retries in the background.
+    Eager,
+    /// At startup, which does not wait for it for long; the gateway connects in the background.
     Optional,
     /// On first use.
     Lazy,

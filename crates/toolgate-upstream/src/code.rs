@@ -220,6 +220,8 @@ impl CodeRunner {
     fn child(&self, folder: &Path, program: PathBuf, args: Vec<OsString>, needs: Vec<PathBuf>) -> ChildSpec {
         let text = |text: &OsString| ConfigString::plain(text.to_string_lossy());
         let mut spec = ChildSpec::new(ConfigString::plain(program.to_string_lossy()), folder);
+        // Code of callers: the proxy of the user may have a password, and nothing here may use the network of the user.
+        spec.inherits_network = false;
         spec.args = args.iter().map(text).collect();
         spec.sandbox = self.config.sandbox.then(|| sandbox::SandboxSpec {
             read: needs.into_iter().chain(self.config.read.iter().cloned()).collect(),
@@ -267,6 +269,7 @@ impl CodeRunner {
                 .with_hint("install Python, or set `code_execution.python` to its path")
         };
         let mut spec = ChildSpec::new(self.config.python.clone(), "/");
+        spec.inherits_network = false;
         let ask = "import json, sys; print(json.dumps([sys.executable, sys.prefix, sys.base_prefix]))";
         spec.args = ["-I", "-c", ask].map(ConfigString::plain).to_vec();
         let mut child = Child::spawn(&spec).map_err(|error| failed(error.to_string()))?;

@@ -20,10 +20,12 @@ use toolgate_types::{Caller, CallerId, ConfigString, Secret, ServerSpec};
 use url::Url;
 
 use crate::credentials::{ConnectionCredential, LoginOptions, NoCredential, ServerCredentials};
-use crate::process::{Child, ChildExit, ChildSpec, SpawnError};
+use crate::process::{Child, ChildExit, ChildSpec, PROJECTS_VARIABLE, SpawnError, nesting};
 use crate::questions::{Question, QuestionKind, Responder};
 use crate::server::RootsRelay;
 
+/// Characters of a command line in an error.
+const MAX_COMMAND_CHARS: usize = 160;
 /// Lines of stderr in an error.
 const STDERR_LINES: usize = 8;
 /// The time to wait for the exit status of a process that closed its connection.
@@ -135,10 +137,12 @@ impl Connection {
 #[derive(Debug)]
 pub struct ConnectError {
     pub cause: ConnectCause,
+    /// The command line of the process, with secrets hidden, if there is one.
+    pub command: Option<Box<str>>,
     /// The exit status of the process, if it has exited.
     pub exit: Option<ChildExit>,
     /// The last lines of its stderr.
-    pub stderr: Vec<String>,
+    pub stderr: Box<[String]>,
 }
 
 /// The step that failed.
@@ -187,9 +191,11 @@ impl From<&LinkError> for OutageKind {
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.exit {
-            Some(exit) => write!(f, "its process {exit}")?,
-            None => write!(f, "{}", self.cause)?,
+        match (&self.command, self.exit) {
+            (Some(command), Some(exit)) => write!(f, "`{command}` {exit}")?,
+            (None, Some(exit)) => write!(f, "its process {exit}")?,
+            (Some(command), None) => write!(f, "`{command}` runs, but {}", self.cause)?,
+            (None, None) => write!(f, "{}", self.cause)?,
         }
         if !self.stderr.is_empty() {
             write!(f, "; it wrote: {}", self.stderr.join(" | "))?;
@@ -207,7 +213,7 @@ impl std::error::Error for ConnectError {
 
 impl From<ConnectCause> for ConnectError {
     fn from(cause: ConnectCause) -> Self {
-        Self { cause, exit: None, stderr: Vec::new() }
+        Self { cause, command: None, exit: None, stderr: Box::default() }
     }
 }
 
@@ -223,6 +229,20 @@ impl ConnectError {
         match &self.cause {
             ConnectCause::Open(OpenError::Link(error)) => Some(error),
             ConnectCause::Handshake(HandshakeError::Request(RequestError::Link(error))) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Returns the same server with HTTP+SSE, if its configuration leaves the transport open and it refused the POST of
+    /// Streamable HTTP as a server of the first protocol revision does.
+    fn older_transport(&self, spec: &ServerSpec) -> Option<ServerSpec> {
+        match (&spec.transport, self.link_error()) {
+            (Transport::Http(remote), Some(LinkError::Status { status: 400 | 404 | 405, .. }))
+                if remote.may_be_sse =>
+            {
+                let transport = Transport::Sse(remote.clone());
+                Some(ServerSpec { transport, ..spec.clone() })
+            }
             _ => None,
         }
     }
@@ -358,6 +378,13 @@ pub async fn connect(
             }
             Err(error) => error.without_secrets(&credential.secrets()),
         };
+        if let Some(older) = error.older_transport(spec)
+            && let Ok((session, peer, child)) =
+                attempt(&older, limits, credential, Arc::clone(&handler), &owner, ProtocolMode::Legacy).await
+        {
+            let (credential, credential_checked) = (credential.clone(), Mutex::new(Instant::now()));
+            return Ok(Connection { session, peer, child, owner, roots, credential, credential_checked });
+        }
         let tokens = credential.tokens().filter(|tokens| tokens.can_login() && logins < MAX_LOGINS);
         match (error.link_error(), tokens) {
             _ if matches!(error.cause, ConnectCause::Handshake(HandshakeError::ClosedOnProbe))
@@ -432,7 +459,7 @@ async fn attempt(
     }
     match session.handshake(mode, connect_timeout).await {
         Ok(peer) => Ok((session, peer, child)),
-        Err(error) => Err(handshake_error(session, child, error).await),
+        Err(error) => Err(handshake_error(session, child.map(|child| (child, &spec.transport)), error).await),
     }
 }
 
@@ -457,6 +484,9 @@ fn start_child(
     }
     if let Some((name, value)) = credential.variable() {
         child.env.insert(name, Some(value));
+    }
+    if let Some(projects) = nesting::projects_for_children() {
+        child.env.insert(PROJECTS_VARIABLE.to_owned(), Some(ConfigString::plain(projects)));
     }
     let mut child = spawn_with_fallback(child, stdio.fallback.as_ref()).map_err(ConnectCause::from)?;
     let stdin = child.stdin.take().expect("a new child has its stdin");
@@ -538,12 +568,25 @@ fn remote_options(
 }
 
 /// Builds the error of a failed handshake. Waits briefly for the process to exit, to report its status and stderr.
-async fn handshake_error(session: Session, child: Option<Child>, error: HandshakeError) -> ConnectError {
-    let Some(mut child) = child else { return ConnectCause::from(error).into() };
+async fn handshake_error(
+    session: Session,
+    child: Option<(Child, &Transport)>,
+    error: HandshakeError,
+) -> ConnectError {
+    let Some((mut child, transport)) = child else { return ConnectCause::from(error).into() };
     let ended = timeout(EXIT_WAIT, child.exit()).await.ok();
     drop(session);
     child.stop(if ended.is_some() { Duration::ZERO } else { STOP_GRACE }).await;
     let stderr = child.stderr_tail(STDERR_LINES).iter().map(|line| sanitize(line).into_owned()).collect();
     // The status is only reported if the process exited by itself, not because its stdin was closed.
-    ConnectError { cause: error.into(), exit: ended, stderr }
+    ConnectError { cause: error.into(), command: Some(shown_command(transport).into()), exit: ended, stderr }
+}
+
+/// The command line of a server, with secrets hidden and shortened.
+fn shown_command(transport: &Transport) -> String {
+    let command = transport.location();
+    match command.char_indices().nth(MAX_COMMAND_CHARS) {
+        Some((end, _)) => format!("{}…", &command[..end]),
+        None => command,
+    }
 }

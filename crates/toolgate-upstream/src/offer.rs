@@ -19,8 +19,10 @@ use toolgate_redact::sanitize::{first_hidden, sanitize};
 use crate::connect::Connection;
 use crate::poisoning;
 
-/// The longest description in bytes that a model should have to read.
-const MAX_DESCRIPTION_BYTES: usize = 4 << 10;
+/// The longest text in bytes that is shown without a person's approval.
+const MAX_DESCRIPTION_BYTES: usize = 64 << 10;
+/// Longer descriptions are reported, because a model has to read them with every request.
+const LONG_DESCRIPTION_BYTES: usize = 4 << 10;
 const MAX_SCHEMA_BYTES: usize = 64 << 10;
 /// Definitions of one kind from one server.
 const MAX_DEFINITIONS: usize = 10_000;
@@ -41,6 +43,12 @@ pub struct ServerOffer {
 }
 
 impl ServerOffer {
+    /// Creates the offer of a server that is not connected, from definitions that it offered before.
+    pub fn from_definitions(definitions: impl IntoIterator<Item = Value>) -> Self {
+        let tools = definitions.into_iter().map(|definition| parse_tool(RawJson::from_value(&definition)));
+        Self { tools: tools.collect(), has_listed_tools: true, ..Self::default() }
+    }
+
     /// Replaces the definitions of these kinds by those of a newer offer.
     pub fn update(&mut self, newer: Self, kinds: OfferKinds) {
         (self.version, self.instructions) = (newer.version, newer.instructions);
@@ -85,8 +93,12 @@ pub struct OfferedTool {
     pub definition: RawJson,
     /// The hash that identifies this definition; see [`canonical_definition`].
     pub hash: Box<str>,
-    /// The reason the tool must not be used, if there is one.
+    /// The reason the tool must not be used without approval, if there is one.
     pub fault: Option<String>,
+    /// True if the definition violates the protocol, so that no approval makes it usable.
+    pub is_malformed: bool,
+    /// Remarks for operators: parts of the definition that are not checked, a long description.
+    pub notes: Vec<String>,
     /// The reason a person should review the tool before it is used, if there is one.
     pub suspicion: Option<&'static str>,
 }
@@ -255,6 +267,13 @@ pub(crate) fn parse_tool(definition: RawJson) -> OfferedTool {
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
     let title = shape.title.as_deref().unwrap_or_default();
+    let (checked_input, mut unchecked) = schema::checkable(&input);
+    let (checked_output, more) = schema::checkable(&output);
+    unchecked.extend(more);
+    let mut notes: Vec<_> = unchecked.iter().map(|pattern| pattern.to_string()).collect();
+    if description.len() > LONG_DESCRIPTION_BYTES {
+        notes.push(format!("its description has {} bytes", description.len()));
+    }
     let schema_fault = |schema: &Value| schema::check(schema).err().map(|fault| fault.to_string());
     let fault = [shape.name.as_str(), title, description]
         .into_iter()
@@ -263,8 +282,8 @@ pub(crate) fn parse_tool(definition: RawJson) -> OfferedTool {
         .or_else(|| shape.output_schema.filter(|_| !output.is_null()).and_then(size_fault))
         .or_else(|| [&input, &output, &annotations].into_iter().find_map(find_hidden))
         .or(mirror_fault)
-        .or_else(|| schema_fault(&input))
-        .or_else(|| schema_fault(&output));
+        .or_else(|| schema_fault(&checked_input))
+        .or_else(|| schema_fault(&checked_output));
     let suspicion = [description, title]
         .into_iter()
         .find_map(poisoning::check_text)
@@ -281,6 +300,8 @@ pub(crate) fn parse_tool(definition: RawJson) -> OfferedTool {
         name: shape.name,
         mirrors,
         fault,
+        is_malformed: false,
+        notes,
         suspicion,
         hash: hash(&canonical_definition(&definition)),
         definition,
@@ -322,6 +343,8 @@ fn malformed_tool(definition: &RawJson, error: &serde_json::Error) -> OfferedToo
         definition: definition.clone(),
         hash: hash(&canonical_definition(definition)),
         fault: Some(format!("its definition violates the protocol: {error}")),
+        is_malformed: true,
+        notes: Vec::new(),
         suspicion: None,
     }
 }

@@ -20,8 +20,10 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
+use toolgate_redact::looks_secret;
 use toolgate_types::ConfigString;
 
+pub mod nesting;
 pub mod orphans;
 pub mod sandbox;
 pub mod shim;
@@ -33,6 +35,29 @@ mod tests;
 
 /// Variables of our own environment that every child inherits.
 const INHERITED: [&str; 7] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER"];
+/// Variables that say how the network is reached: proxies, in upper and lower case, and certificate authorities.
+const NETWORK_VARIABLES: [&str; 15] = [
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "NODE_USE_ENV_PROXY",
+    "NODE_USE_SYSTEM_CA",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+];
+/// Prefixes of the settings of package managers, which servers are started with: registries, proxies, caches.
+const PACKAGE_MANAGER_PREFIXES: [&str; 4] = ["UV_", "PIP_", "npm_config_", "NPM_CONFIG_"];
+/// Variable with the folders of the projects above a server, separated by `:`. A project that finds itself in it was
+/// started by one of its own servers.
+pub const PROJECTS_VARIABLE: &str = "TOOLGATE_PROJECTS";
 /// The search path if there is no `PATH`, as in the C library.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// This executable, even if its file was replaced by another version since it started.
@@ -50,6 +75,8 @@ pub struct ChildSpec {
     pub args: Vec<ConfigString>,
     /// Variables in addition to the inherited ones; `None` removes one.
     pub env: BTreeMap<String, Option<ConfigString>>,
+    /// Inherit the variables that say how the network is reached, too.
+    pub inherits_network: bool,
     pub cwd: PathBuf,
     pub limits: ProcessLimits,
     /// The time it may continue after its stdin was closed. A program that reads all of its input before it starts work
@@ -69,6 +96,7 @@ impl ChildSpec {
             program,
             args: Vec::new(),
             env: BTreeMap::new(),
+            inherits_network: true,
             cwd: cwd.into(),
             limits: ProcessLimits::default(),
             grace: shim::STDIN_GRACE,
@@ -82,6 +110,10 @@ impl ChildSpec {
     fn environment(&self) -> BTreeMap<OsString, OsString> {
         let mut all: BTreeMap<OsString, OsString> =
             INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect();
+        if self.inherits_network && self.sandbox.is_none() {
+            let is_network = |name: &OsStr| name.to_str().is_some_and(is_network_variable);
+            all.extend(std::env::vars_os().filter(|(name, _)| is_network(name)));
+        }
         for (name, value) in &self.env {
             match value {
                 Some(value) => all.insert(name.into(), value.expose().into()),
@@ -90,6 +122,17 @@ impl ChildSpec {
         }
         all
     }
+}
+
+/// Returns true for a variable that says how the network is reached. Credentials of package managers are none: a server
+/// gets them if its `env` has them.
+fn is_network_variable(name: &str) -> bool {
+    let is_setting = PACKAGE_MANAGER_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let is_credential = || {
+        let lower = name.to_ascii_lowercase();
+        looks_secret(name) || lower.contains("_auth") || lower.ends_with("_key") || lower.ends_with("_otp")
+    };
+    NETWORK_VARIABLES.contains(&name) || is_setting && !is_credential()
 }
 
 impl From<&toolgate_types::server::StdioTransport> for ChildSpec {

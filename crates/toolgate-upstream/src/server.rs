@@ -652,10 +652,10 @@ impl Connector {
         }
     }
 
-    /// Logs that a server that does not have to be there cannot be reached. Required servers fail the startup instead.
+    /// Logs that a server that the start does not wait for cannot be reached. The others are reported by the start.
     fn report_failed_start(&self, is_reported: bool) {
         if let ServerState::Down { reason, .. } = &*self.state_sender.borrow()
-            && self.spec.startup != StartupMode::Required
+            && matches!(self.spec.startup, StartupMode::Optional | StartupMode::Lazy)
             && !is_reported
         {
             tracing::warn!("MCP server '{}' is not available: {reason}", self.spec.name);

@@ -88,6 +88,9 @@ fn a_child_inherits_only_what_is_declared(_: &Runtime) {
     let output = Command::new(std::env::current_exe().unwrap())
         .arg("play-leaky-parent")
         .arg(folder.path())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HTTPS_PROXY", "http://proxy:3128")
         .envs((1..=5).map(|number| (format!("SECRET_{number}"), "s3cret")))
         .envs([("LANG", "C"), ("TZ", "UTC"), ("HOME", "/h")])
         .output()
@@ -98,9 +101,13 @@ fn a_child_inherits_only_what_is_declared(_: &Runtime) {
     let (environment, rest) = message.split_once("---\n").unwrap();
     let names: BTreeSet<&str> =
         environment.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
-    let allowed = BTreeSet::from(["DECLARED", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "USER"]);
+    let allowed =
+        BTreeSet::from(["DECLARED", "HTTPS_PROXY", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ", "USER"]);
     assert!(names.is_subset(&allowed), "{names:?}");
-    assert!(names.is_superset(&BTreeSet::from(["DECLARED", "LANG", "PATH", "TZ"])), "{names:?}");
+    assert!(
+        names.is_superset(&BTreeSet::from(["DECLARED", "HTTPS_PROXY", "LANG", "PATH", "TZ"])),
+        "{names:?}"
+    );
     assert!(environment.contains("DECLARED=yes\n") && environment.contains("TZ=CET\n"), "{environment}");
     let cwd = fs_err::canonicalize(folder.path()).unwrap();
     assert_eq!(rest, format!("fds: 0 1 2\numask: 0077\ncwd: {}\ncore: 0\n", cwd.display()));

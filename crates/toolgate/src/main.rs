@@ -2,7 +2,7 @@
 //!
 //! Each subcommand is a file in `command`. Invariant: no other crate prints, and no other crate knows exit codes.
 
-// The future of a chat nests those of the agent loop, the pipeline and the client of a server.
+// The futures of commands nest those of the agent loop, the pipeline and the client of a server.
 #![recursion_limit = "256"]
 
 mod cli;

@@ -94,6 +94,8 @@ fn serve_requests(number: usize, pipe: &mut dyn ByteStream, server: &HttpServer)
         }
         match (method.as_str(), path) {
             ("GET", "/sse") => return serve_sse(*out, server),
+            // The first revision has no POST to the URL of the stream.
+            ("POST", "/sse") => write_response(*out, "405 Method Not Allowed", "")?,
             ("POST", "/messages") => {
                 let session = session.unwrap_or_default();
                 let events = server.events.lock().expect("the lock is not poisoned").get(&session).cloned();

@@ -5,6 +5,7 @@ use toolgate_types::OnCollision;
 
 use crate::context::{Context, FileOwner};
 use crate::dialect::Dialect;
+use crate::feature::servers::ServerDefaults;
 use crate::feature::toolbox::ToolboxFile;
 use crate::feature::tools::PendingEntry;
 use crate::keys::{ConfigValue, keys};
@@ -34,7 +35,7 @@ pub(crate) fn read(node: &Node, builder: &mut ConfigBuilder, cx: &mut Context<'_
     builder.limits.on_collision = OnCollision::LastWins;
     let toolbox = MyaiRoot::read(node, cx).and_then(|root| root.myai).and_then(|myai| myai.value.toolbox);
     if let Some(toolbox) = toolbox {
-        builder.add_toolbox(toolbox.value, cx);
+        builder.add_toolbox(toolbox.value, ServerDefaults::MYAI, cx);
     }
     builder.strict_own_tools = true;
     add_local_tools(builder, cx);

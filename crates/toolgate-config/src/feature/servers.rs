@@ -40,7 +40,7 @@ keys! {
         /// `false` disables the server and keeps the entry.
         enabled: bool = "true",
         /// Transport. Default: `stdio` for a program, `websocket` for a `ws://` or `wss://` URL, otherwise
-        /// `http`.
+        /// `http`, and `sse` if the server refuses that.
         transport ("type"): TransportName,
         /// Program to start, looked up in `PATH`. No shell is involved.
         command: ConfigString,
@@ -49,14 +49,17 @@ keys! {
         /// Package to run in place of `command`: `@scope/name` runs with `npx -y`, any other name with
         /// `uvx`, or with `pipx run` if `uvx` is not installed. `args` follow it.
         server: ConfigString,
-        /// Environment variables of the program. It gets these and a few harmless ones, not your environment. `{caller}`
-        /// in a value is the ID of the caller that the process belongs to, percent-encoded, such as for a file of its own.
+        /// Environment variables of the program. It gets these, a few harmless ones (`PATH`, `HOME`, …), and those that
+        /// say how the network is reached: proxies, certificate authorities, settings of `uv`, `pip` and `npm`. `null`
+        /// removes one. It does not get the rest of your environment.
+        /// `{caller}` in a value is the ID of the caller that the process belongs to, percent-encoded, such as for a file of
+        /// its own.
         env: NamedMap<Option<ConfigString>>,
         /// Files with more environment variables. `env` takes precedence.
         env_file ("envFile"): OneOrMany<String>,
         /// Working folder, relative to the project.
         cwd: String = ".",
-        /// Encoding of the program's output.
+        /// Encoding of the program's output: a name of the Encoding Standard, such as `windows-1252`.
         encoding: EncodingName = "utf-8",
         /// URL of the server.
         url: ConfigString,
@@ -130,9 +133,10 @@ keys! {
         tool_allowlist: Vec<Spanned<String>>,
         /// Tools that may not be used.
         tool_denylist: Vec<Spanned<String>>,
-        /// `required` and `optional` connect at startup, `lazy` on first use. If a `required` server fails, Toolgate
-        /// does not start; an `optional` one is retried. In `agent.yaml` the default is `lazy`.
-        startup: StartupName = "required",
+        /// `required`, `eager` and `optional` connect at startup, `lazy` on first use. If a `required` server fails,
+        /// Toolgate does not start; the others are retried. The start waits for an `eager` server, and hardly for an
+        /// `optional` one. In `agent.yaml` the default is `lazy`, in a `myai` tree `required`.
+        startup: StartupName = "eager",
     }
 }
 
@@ -203,9 +207,11 @@ choice! {
     enum StartupName as "a startup mode" {
         /// Connected at startup. If that fails, Toolgate does not start.
         Required = "required",
-        /// Connected at startup. If that fails, Toolgate starts without it and retries.
+        /// Connected at startup, which waits for it. If that fails, Toolgate starts without it and retries.
+        Eager = "eager",
+        /// Connected at startup, which waits two seconds at most. If that fails, Toolgate retries.
         Optional = "optional",
-        /// Connected on first use.
+        /// Connected on first use. Its tools are those of the last connection.
         Lazy = "lazy",
     }
 }
@@ -271,13 +277,15 @@ pub(crate) struct ServerDefaults {
 impl ServerDefaults {
     /// `mcp.json`.
     pub(crate) const REGISTRY: Self = Self {
-        startup: StartupMode::Required,
+        startup: StartupMode::Eager,
         mode_required: false,
         timeout: None,
         request_timeout: HumanDuration::from_secs(60),
     };
     /// `toolbox.mcps`.
     pub(crate) const TOOLBOX: Self = Self { mode_required: true, ..Self::REGISTRY };
+    /// `myai.toolbox.mcps`. The documentation of myai says that it does not start without all its servers.
+    pub(crate) const MYAI: Self = Self { startup: StartupMode::Required, ..Self::TOOLBOX };
     /// `type: mcp` in `agent.yaml`.
     pub(crate) const AGENT: Self = Self { startup: StartupMode::Lazy, ..Self::REGISTRY };
     /// goose continues without an extension that fails.
@@ -375,6 +383,7 @@ impl ConfigBuilder {
             transport,
             startup: file.startup.map_or(rules.startup, |at| match at.value {
                 StartupName::Required => StartupMode::Required,
+                StartupName::Eager => StartupMode::Eager,
                 StartupName::Optional => StartupMode::Optional,
                 StartupName::Lazy => StartupMode::Lazy,
             }),

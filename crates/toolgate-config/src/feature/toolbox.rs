@@ -52,7 +52,12 @@ choice! {
 }
 
 impl ConfigBuilder {
-    pub(crate) fn add_toolbox(&mut self, toolbox: ToolboxFile, cx: &mut Context<'_>) {
+    pub(crate) fn add_toolbox(
+        &mut self,
+        toolbox: ToolboxFile,
+        servers: ServerDefaults,
+        cx: &mut Context<'_>,
+    ) {
         let mut written = toolbox.value_spans();
         written.retain(|(key, _)| !matches!(*key, "tools" | "mcps" | "hints"));
         self.record_origins("limits", written);
@@ -70,7 +75,7 @@ impl ConfigBuilder {
             self.add_settings(settings, cx);
         }
         for entry in into_values(toolbox.mcps).unwrap_or_default() {
-            self.add_named_server(entry, ServerDefaults::TOOLBOX, cx);
+            self.add_named_server(entry, servers, cx);
         }
     }
 }

@@ -516,6 +516,13 @@ impl SessionInner {
         clients.all(|other| other.identity() == first.identity()).then(|| Arc::clone(first))
     }
 
+    /// Returns the request that a damaged message must belong to: that of its stream, or the only one.
+    fn only_request(&self, stream_request: Option<i64>) -> Option<i64> {
+        let pending_requests = self.lock();
+        let only = || pending_requests.keys().next().copied().filter(|_| pending_requests.len() == 1);
+        stream_request.filter(|id| pending_requests.contains_key(id)).or_else(only)
+    }
+
     fn client_of(&self, id: i64) -> Option<Arc<dyn DownstreamClient>> {
         self.lock().get(&id)?.client.clone()
     }
@@ -654,7 +661,9 @@ fn dispatch_all(
         }
         Err(error) => {
             inner.violation(&error.to_string());
-            if let Some(id) = Message::rejected_response_id(bytes) {
+            let id = Message::rejected_response_id(bytes)
+                .or_else(|| inner.only_request(stream_request).filter(|_| Message::may_be_response(bytes)));
+            if let Some(id) = id {
                 inner.deliver(id, Err(RequestError::InvalidResponse(error)));
             }
         }

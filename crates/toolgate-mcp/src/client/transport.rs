@@ -1,7 +1,7 @@
 //! Transports: bytes on one side, a [`Link`](crate::Link) on the other.
 //!
 //! All four behave alike to the owner of the link. Invariant: memory per message is bounded by the scan limits on every
-//! transport, a reader never waits for a writer, redirects are not followed, and errors show URLs only as
+//! transport, a reader never waits for a writer, redirects to another origin are not followed, and errors show URLs only as
 //! [`redacted_url`] returns them.
 
 use std::path::PathBuf;

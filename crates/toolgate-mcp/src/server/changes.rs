@@ -10,6 +10,7 @@ use toolgate_json::object_members;
 
 use super::http::{HttpReply, sse_stream};
 use super::incoming::{IncomingRequest, SessionState};
+use super::session::ListKind;
 use super::{ServiceChange, Subscription};
 use crate::message::{Message, RequestId, RpcError, quoted};
 use crate::{RawJson, TraceContext};
@@ -29,8 +30,17 @@ struct SubscriptionFilter {
 }
 
 impl ServiceChange {
+    /// The change of a list.
+    pub(super) fn of_list(kind: ListKind) -> Self {
+        match kind {
+            ListKind::Tools => Self::Tools,
+            ListKind::Prompts => Self::Prompts,
+            ListKind::Resources => Self::Resources,
+        }
+    }
+
     /// Converts a change to notifications for a client subscribed to `followed`.
-    fn messages(self, subscribed_uris: &[Box<str>]) -> Vec<Message> {
+    pub(super) fn messages(self, subscribed_uris: &[Box<str>]) -> Vec<Message> {
         const UPDATED: &str = "notifications/resources/updated";
         let (method, params) = match self {
             Self::Tools => ("notifications/tools/list_changed".into(), None),
@@ -75,6 +85,9 @@ impl SessionChanges {
             };
             let concerns = match &change {
                 ServiceChange::Resource(uri, _) => data.as_ref().is_some_and(|data| data.is_subscribed(uri)),
+                ServiceChange::Tools => state.may_notify(ListKind::Tools),
+                ServiceChange::Prompts => state.may_notify(ListKind::Prompts),
+                ServiceChange::Resources => state.may_notify(ListKind::Resources),
                 _ => true,
             };
             let subscribed_uris =

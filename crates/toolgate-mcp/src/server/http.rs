@@ -25,7 +25,7 @@ use super::first_response::{FirstResponse, first_response, stream_reply};
 use super::incoming::{ClientSession, IncomingRequest, InitializeRequest, SessionState, check_meta};
 use super::meta::RequestMeta;
 use super::resumable::{ResumeOutcome, StreamOwner};
-use super::session::ROOTS_CHANGED;
+use super::session::{ListKind, ROOTS_CHANGED};
 use super::{
     HEADER_MISMATCH, McpEndpoint, ServiceInfo, UNSUPPORTED_REVISION, is_removed_method, unsupported_revision,
 };
@@ -292,6 +292,11 @@ impl McpEndpoint {
         for message in messages {
             match message {
                 Message::Request { id, method, params } => {
+                    if let Some((kind, session)) =
+                        ListKind::of_method(&method).zip(client_session.id.as_deref())
+                    {
+                        self.sessions.note_list(session, kind);
+                    }
                     let mut client_session = client_session.clone();
                     if !accepts_events {
                         // Without an event stream the client cannot receive requests.
@@ -352,6 +357,7 @@ impl McpEndpoint {
             let error = RpcError::new(RpcError::INVALID_PARAMS, "the declared capabilities are too large");
             return HttpReply::error(200, Some(&request.id), error);
         };
+        self.sessions.begin_lists(&request.ticket.id);
         HttpReply { session: Some(session), ..HttpReply::message(200, &request.response(info)) }
     }
 

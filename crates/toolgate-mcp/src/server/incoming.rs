@@ -13,7 +13,7 @@ use super::exchange::{AnswerStep, QuestionDelivery, RequestExchange, StateSeal};
 use super::http::TraceSource;
 use super::meta::RequestMeta;
 use super::request_state::StateScope;
-use super::session::{MAX_SUBSCRIPTIONS, SessionData, SessionRegistry, SessionTicket};
+use super::session::{ListKind, MAX_SUBSCRIPTIONS, SessionData, SessionRegistry, SessionTicket};
 use super::{
     ClientRequest, McpEndpoint, RpcResult, ServiceInfo, Subscription, is_removed_method, method_not_found,
     negotiate, unsupported_revision,
@@ -105,6 +105,14 @@ impl SessionState {
         match self {
             Self::Connection(data) => Some(Arc::clone(data)),
             Self::Shared(sessions, id) => sessions.get(id),
+        }
+    }
+
+    /// Returns true if the client may be told of a change of a list.
+    pub(super) fn may_notify(&self, kind: ListKind) -> bool {
+        match self {
+            Self::Connection(data) => data.lists.admit(kind),
+            Self::Shared(sessions, id) => sessions.may_notify(id, kind),
         }
     }
 

@@ -19,7 +19,7 @@ use super::http::TraceSource;
 use super::incoming::{
     ClientSession, IncomingRequest, InitializeRequest, SessionState, check_meta, next_client_id,
 };
-use super::session::SessionData;
+use super::session::{ListKind, SessionData};
 use super::{McpEndpoint, ServiceChange, ServiceInfo};
 use crate::link::{Link, LinkCommand, LinkEvent};
 use crate::message::{Message, RequestId, RpcError, cancelled_request_id};
@@ -64,6 +64,8 @@ pub struct LinkSession {
     client_session: Option<ClientSession>,
     running: HashMap<RequestId, AbortHandle>,
     tasks: JoinSet<RequestId>,
+    /// Requests for lists that are not answered yet, if the client has a session.
+    lists: HashMap<RequestId, ListKind>,
     /// Tasks of `subscriptions/listen`; they end only with the client.
     subscription_tasks: Vec<AbortHandle>,
     /// Task that forwards notifications that belong to no request.
@@ -86,6 +88,7 @@ impl McpEndpoint {
             client_session: None,
             running: HashMap::new(),
             tasks: JoinSet::new(),
+            lists: HashMap::new(),
             subscription_tasks: Vec::new(),
             change_tasks: JoinSet::new(),
         }
@@ -134,13 +137,14 @@ impl LinkSession {
     }
 
     /// Rejects a request that was not answered yet.
-    pub async fn refuse(&self, request: LinkRequest, error: RpcError) {
+    pub async fn refuse(&mut self, request: LinkRequest, error: RpcError) {
         let id = match request {
             LinkRequest::Initialize(request) => request.id,
             LinkRequest::Listen(request) => request.id,
             LinkRequest::Exchange(exchange) => exchange.id,
             LinkRequest::Handled => return,
         };
+        self.lists.remove(&id);
         self.reject(id, error).await;
     }
 
@@ -216,6 +220,10 @@ impl LinkSession {
         Ok(LinkRequest::Exchange(if newest {
             self.endpoint.start_stateless(&self.caller, request)
         } else {
+            if let Some(kind) = ListKind::of_method(&request.method) {
+                self.data.lists.begin(kind);
+                self.lists.insert(request.id.clone(), kind);
+            }
             let client_session = self.client_session.clone().unwrap_or_else(|| self.anonymous_session());
             self.endpoint.start_in_session(&client_session, request)
         }))
@@ -264,8 +272,20 @@ impl LinkSession {
 
     /// Drives an exchange to its response, in the background.
     pub fn respond(&mut self, exchange: RequestExchange) {
-        let id = exchange.id.clone();
-        let task = self.tasks.spawn(run(exchange, self.out.clone()));
+        let (id, out) = (exchange.id.clone(), self.out.clone());
+        let list = self.lists.remove(&id).map(|kind| (kind, Arc::clone(&self.data)));
+        let task = self.tasks.spawn(async move {
+            let id = run(exchange, out.clone()).await;
+            // A change during the first list is sent after it.
+            if let Some((kind, data)) = list
+                && data.lists.finish(kind)
+            {
+                for message in ServiceChange::of_list(kind).messages(&[]) {
+                    send(&out, &message).await;
+                }
+            }
+            id
+        });
         self.running.insert(id, task);
     }
 

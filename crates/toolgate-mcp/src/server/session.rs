@@ -104,24 +104,64 @@ impl From<SessionTicket> for VerifiedTicket {
 const MAX_VERIFIED: usize = 4_096;
 const MAX_VERIFIED_BYTES: usize = 512;
 
+/// Keys that sign session ids. A gateway that keeps them accepts the sessions of its last run.
+#[derive(Clone)]
+pub struct SessionKeys {
+    /// Signs new ids.
+    pub current: [u8; SessionKeys::BYTES],
+    /// Verifies ids from before the last rotation.
+    pub previous: Option<[u8; SessionKeys::BYTES]>,
+}
+
+impl SessionKeys {
+    /// Length of a key.
+    pub const BYTES: usize = 32;
+
+    /// Creates a random key. Ids of other keys are invalid.
+    pub fn random() -> Self {
+        Self { current: random_bytes(), previous: None }
+    }
+
+    /// Returns the keys after a rotation: a new current one, and the one before.
+    #[must_use]
+    pub fn rotated(&self) -> Self {
+        Self { current: random_bytes(), previous: Some(self.current) }
+    }
+}
+
+impl std::fmt::Debug for SessionKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SessionKeys")
+    }
+}
+
 /// Signs and verifies session ids.
 pub(super) struct TicketSigner {
-    key: hmac::Key,
+    /// The current key first.
+    keys: Mutex<Arc<[hmac::Key]>>,
     /// Ids that were verified before. A signature is checked once, not for every request of a session.
     verified: Mutex<HashMap<Box<str>, Arc<VerifiedTicket>>>,
 }
 
 impl TicketSigner {
-    /// Creates a signer with a random key: after a restart old ids are invalid and clients start a new session.
-    pub(super) fn new() -> Self {
-        let key = hmac::Key::new(&random_bytes::<32>());
-        Self { key, verified: Mutex::default() }
+    pub(super) fn new(keys: &SessionKeys) -> Self {
+        Self { keys: Mutex::new(signing_keys(keys)), verified: Mutex::default() }
+    }
+
+    /// Replaces the keys. Ids that only a removed key signed are invalid from now on.
+    pub(super) fn set_keys(&self, keys: &SessionKeys) {
+        *self.keys.lock() = signing_keys(keys);
+        self.verified.lock().clear();
+    }
+
+    fn keys(&self) -> Arc<[hmac::Key]> {
+        Arc::clone(&self.keys.lock())
     }
 
     /// Returns the session id; `None` if it would be too long.
     pub(super) fn sign(&self, ticket: &SessionTicket) -> Option<String> {
         let content = BASE64.encode(serde_json::to_vec(ticket).ok()?);
-        let signature = BASE64.encode(hmac::sign(&self.key, content.as_bytes()));
+        let signature = BASE64.encode(hmac::sign(&self.keys()[0], content.as_bytes()));
         let id = format!("{content}.{signature}");
         (id.len() <= MAX_ID_BYTES).then_some(id)
     }
@@ -135,7 +175,9 @@ impl TicketSigner {
 
     fn verify_signature(&self, id: &str) -> Option<Arc<VerifiedTicket>> {
         let (content, signature) = id.split_once('.').filter(|_| id.len() <= MAX_ID_BYTES)?;
-        hmac::verify(&self.key, content.as_bytes(), &BASE64.decode(signature).ok()?).ok()?;
+        let signature = BASE64.decode(signature).ok()?;
+        let is_signed = |key: &hmac::Key| hmac::verify(key, content.as_bytes(), &signature).is_ok();
+        self.keys().iter().any(is_signed).then_some(())?;
         let ticket: SessionTicket = serde_json::from_slice(&BASE64.decode(content).ok()?).ok()?;
         let ticket = Arc::new(VerifiedTicket::from(ticket));
         if id.len() <= MAX_VERIFIED_BYTES {
@@ -150,6 +192,83 @@ impl TicketSigner {
     }
 }
 
+fn signing_keys(keys: &SessionKeys) -> Arc<[hmac::Key]> {
+    let keys = std::iter::once(&keys.current).chain(&keys.previous);
+    keys.map(hmac::Key::new).collect()
+}
+
+/// A list that clients request and are told changes of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListKind {
+    Tools = 1,
+    Prompts = 2,
+    Resources = 4,
+}
+
+impl ListKind {
+    /// The list that a method returns.
+    pub(super) fn of_method(method: &str) -> Option<Self> {
+        match method {
+            "tools/list" => Some(Self::Tools),
+            "prompts/list" => Some(Self::Prompts),
+            "resources/list" | "resources/templates/list" => Some(Self::Resources),
+            _ => None,
+        }
+    }
+}
+
+/// Holds change notifications back until the client has got its first list of their kind: before it, a change means
+/// nothing, and some clients ignore the list that comes after it.
+#[derive(Debug, Default)]
+pub(super) struct ListGate(Mutex<ListGateState>);
+
+#[derive(Debug, Default)]
+struct ListGateState {
+    /// Kinds whose first list was answered.
+    answered: u8,
+    /// Kinds that changed since their first list was requested.
+    held: u8,
+}
+
+impl ListGate {
+    /// Returns true if the change may be sent. Otherwise it is held.
+    pub(super) fn admit(&self, kind: ListKind) -> bool {
+        let mut state = self.0.lock();
+        let is_answered = state.answered & kind as u8 != 0;
+        if !is_answered {
+            state.held |= kind as u8;
+        }
+        is_answered
+    }
+
+    /// Notes the request for a list. Changes before it are in the list.
+    pub(super) fn begin(&self, kind: ListKind) {
+        self.0.lock().held &= !(kind as u8);
+    }
+
+    /// Notes that a list was answered. Returns true if a change of it was held meanwhile.
+    pub(super) fn finish(&self, kind: ListKind) -> bool {
+        let mut state = self.0.lock();
+        state.answered |= kind as u8;
+        let is_held = state.held & kind as u8 != 0;
+        state.held &= !(kind as u8);
+        is_held
+    }
+}
+
+#[test]
+fn changes_wait_for_the_first_list() {
+    let gate = ListGate::default();
+    assert!(!gate.admit(ListKind::Tools), "nothing was listed yet");
+    gate.begin(ListKind::Tools);
+    assert!(!gate.finish(ListKind::Tools), "the change was before the list");
+    assert!(gate.admit(ListKind::Tools) && !gate.admit(ListKind::Prompts));
+    gate.begin(ListKind::Prompts);
+    assert!(!gate.admit(ListKind::Prompts));
+    assert!(gate.finish(ListKind::Prompts), "the change was after the request");
+    assert!(!gate.finish(ListKind::Prompts), "it is reported once");
+}
+
 /// Mutable state of a session; created on first use.
 #[derive(Default)]
 pub(super) struct SessionData {
@@ -158,6 +277,8 @@ pub(super) struct SessionData {
     roots_version: AtomicU64,
     pub(super) pending: Arc<PendingQuestions>,
     pub(super) subscriptions: Mutex<HashMap<Box<str>, Subscription>>,
+    /// Used by sessions on a connection of their own.
+    pub(super) lists: ListGate,
 }
 
 impl SessionData {
@@ -201,11 +322,38 @@ struct RegistryState {
     running: HashMap<(Box<str>, RequestId), oneshot::Sender<()>>,
     ended: HashSet<Box<str>>,
     ended_order: VecDeque<Box<str>>,
+    /// New sessions, with the kinds that they have listed. Those with all kinds, and those of earlier runs, are absent.
+    unlisted: HashMap<Box<str>, u8>,
+    unlisted_order: VecDeque<Box<str>>,
 }
 
 impl SessionRegistry {
     fn lock(&self) -> parking_lot::MutexGuard<'_, RegistryState> {
         self.0.lock()
+    }
+
+    /// Adds a new session, which has requested no list yet. At the limit the oldest is forgotten.
+    pub(super) fn begin_lists(&self, id: &str) {
+        let mut state = self.lock();
+        if state.unlisted_order.len() >= MAX_SESSIONS
+            && let Some(oldest) = state.unlisted_order.pop_front()
+        {
+            state.unlisted.remove(&oldest);
+        }
+        state.unlisted.insert(id.into(), 0);
+        state.unlisted_order.push_back(id.into());
+    }
+
+    /// Notes that a session requests a list.
+    pub(super) fn note_list(&self, id: &str, kind: ListKind) {
+        if let Some(listed) = self.lock().unlisted.get_mut(id) {
+            *listed |= kind as u8;
+        }
+    }
+
+    /// Returns true if a session may be told of a change: it has requested the list, or began before this run.
+    pub(super) fn may_notify(&self, id: &str, kind: ListKind) -> bool {
+        self.lock().unlisted.get(id).is_none_or(|listed| listed & kind as u8 != 0)
     }
 
     /// True if the client ended the session.
@@ -292,7 +440,7 @@ impl Drop for CancelGuard {
 
 #[test]
 fn session_id_is_valid_only_for_its_caller() {
-    let signer = TicketSigner::new();
+    let signer = TicketSigner::new(&SessionKeys::random());
     let ticket = SessionTicket::new(
         "ann",
         Revision::V2025_06_18,
@@ -305,7 +453,7 @@ fn session_id_is_valid_only_for_its_caller() {
         (Revision::V2025_06_18, &serde_json::json!({ "sampling": {} }))
     );
     assert!(signer.verify(&id, "bob").is_none(), "another caller");
-    assert!(TicketSigner::new().verify(&id, "ann").is_none(), "another key");
+    assert!(TicketSigner::new(&SessionKeys::random()).verify(&id, "ann").is_none(), "another key");
     for at in 0..id.len() {
         let mut forged = id.clone().into_bytes();
         forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
@@ -325,4 +473,19 @@ fn session_id_is_valid_only_for_its_caller() {
     }
     assert!(signer.verified.lock().len() <= MAX_VERIFIED);
     assert!(signer.verify(&id, "ann").is_some() && signer.verify(&id, "bob").is_none());
+}
+
+#[test]
+fn session_ids_survive_one_rotation_of_the_keys() {
+    let first = SessionKeys::random();
+    let signer = TicketSigner::new(&first);
+    let id = signer.sign(&SessionTicket::new("ann", Revision::V2025_06_18, None)).unwrap();
+    assert!(TicketSigner::new(&first).verify(&id, "ann").is_some(), "a restart with the same keys");
+    let second = first.rotated();
+    signer.set_keys(&second);
+    assert!(signer.verify(&id, "ann").is_some());
+    let newer = signer.sign(&SessionTicket::new("ann", Revision::V2025_06_18, None)).unwrap();
+    signer.set_keys(&second.rotated());
+    assert!(signer.verify(&id, "ann").is_none(), "two rotations");
+    assert!(signer.verify(&newer, "ann").is_some());
 }

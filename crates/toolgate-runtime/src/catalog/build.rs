@@ -276,7 +276,15 @@ impl<'a> CatalogBuilder<'a> {
         let server = &spec.name;
         let Some((limits, mut state)) = self.apply_settings(spec, offered, &name) else { return };
         if let Some(fault) = &offered.fault {
-            state = quarantined(QuarantineCause::Faulty, fault.clone());
+            let pin = self.inputs.pins.get(server, &offered.name);
+            // Such a tool is pinned only if a person has approved exactly this definition.
+            let is_approved = pin.is_some_and(|pin| pin.hash == offered.hash);
+            if offered.is_malformed {
+                state = quarantined(QuarantineCause::Faulty, fault.clone());
+            } else if state == ToolState::Ready && !is_approved {
+                let approve = approval_command(server);
+                state = quarantined(QuarantineCause::NotApproved, format!("{fault}; {approve}"));
+            }
         } else if name.parse::<ToolName>().is_err() {
             state = quarantined(
                 QuarantineCause::Faulty,
@@ -295,6 +303,13 @@ impl<'a> CatalogBuilder<'a> {
                     EventLevel::Error,
                     format!("Tool '{name}' from MCP '{server}' is quarantined: {reason}"),
                 );
+            }
+        }
+        let qualified = format!("{}{SEPARATOR}{name}", server.prefix());
+        let is_known = |before: &Catalog| before.resolve(&qualified).is_some();
+        if state == ToolState::Ready && !self.inputs.previous.is_some_and(is_known) {
+            for note in &offered.notes {
+                self.add_event(EventLevel::Warning, format!("Tool '{name}' from MCP '{server}': {note}"));
             }
         }
         let settings = self.settings_for(&name);
@@ -422,7 +437,7 @@ impl<'a> CatalogBuilder<'a> {
         approved: bool,
         strict: bool,
     ) -> ToolState {
-        let approve = format!("run `toolgate servers approve {server}` to review and approve it");
+        let approve = approval_command(server);
         let pin = self.inputs.pins.get(server, &offered.name);
         if pin.is_some_and(|pin| pin.hash == offered.hash) {
             return ToolState::Ready;
@@ -684,4 +699,9 @@ impl fmt::Display for LimitsDisplay {
             value(timeout)
         )
     }
+}
+
+/// The command that releases a quarantined tool.
+fn approval_command(server: &ServerName) -> String {
+    format!("run `toolgate servers approve {server}` to review and approve it")
 }

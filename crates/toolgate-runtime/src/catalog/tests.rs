@@ -34,6 +34,7 @@ fn server(name: &str, mode: ToolMode) -> ServerSpec {
             allow_networks: None,
             sse_read_timeout: HumanDuration::from_secs(300),
             terminate_on_close: true,
+            may_be_sse: false,
         }),
         startup: StartupMode::Required,
         mode,
@@ -74,6 +75,8 @@ fn tool(name: &str, definition: Value) -> OfferedTool {
         hash: definition.to_string().into(),
         definition: RawJson::from_value(&definition),
         fault: None,
+        is_malformed: false,
+        notes: vec![],
         suspicion: None,
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::{BoxFuture, Either, select};
 use serde_json::Value;
 use tokio::time::timeout;
 use toolgate_policy::{Approval, Grant, Question as PolicyQuestion};
@@ -13,7 +14,9 @@ use toolgate_upstream::RawJson;
 use super::Operation;
 use crate::catalog::CatalogTool;
 use crate::operation::CallApprover;
-use crate::questions::{Answer, ApprovalQuestion, HumanReply, NoAnswer, Question, ShownArguments};
+use crate::questions::{
+    Answer, ApprovalQuestion, ClientResponder, HumanReply, NoAnswer, Question, Responder as _, ShownArguments,
+};
 use crate::runtime::Runtime;
 
 /// Time a person has to approve a call, whatever its timeout is. The policy ignores approvals that arrive later.
@@ -53,9 +56,16 @@ impl Runtime {
             tool: question.tool.to_string(),
             session: operation.origin.session_id().map(str::to_owned),
         });
+        let asked = Arc::new(asked);
+        let client = operation.origin.forwarded.client.as_ref().filter(|_| operation.origin.client_approves);
+        let client = client.and_then(|client| ClientResponder::for_approval(Arc::clone(client)));
         let approver = operation.origin.approver.as_ref();
         let responder = approver.map_or(&self.access.responder, |CallApprover(responder)| responder);
-        let answer = timeout(MAX_APPROVAL_WAIT, responder.ask(Arc::new(asked))).await;
+        let people = responder.ask(Arc::clone(&asked));
+        let answer = match &client {
+            None => timeout(MAX_APPROVAL_WAIT, people).await,
+            Some(client) => timeout(MAX_APPROVAL_WAIT, first_answer(client.ask(asked), people)).await,
+        };
         let by = match answer {
             Ok(Ok(HumanReply { answer: Answer::Value(Value::Bool(true)), by })) => by,
             refused => {
@@ -89,6 +99,17 @@ impl Runtime {
             error.denial = Some(Box::new(denial));
             error
         })
+    }
+}
+
+/// Returns the first answer of two. A side that reaches no person leaves the answer to the other.
+async fn first_answer(
+    one: BoxFuture<'_, Result<HumanReply, NoAnswer>>,
+    other: BoxFuture<'_, Result<HumanReply, NoAnswer>>,
+) -> Result<HumanReply, NoAnswer> {
+    match select(one, other).await {
+        Either::Left((Err(_), rest)) | Either::Right((Err(_), rest)) => rest.await,
+        Either::Left((reply, _)) | Either::Right((reply, _)) => reply,
     }
 }
 

@@ -14,7 +14,7 @@ const FIELD: &str = "answer";
 const ANSWERED_BY: &str = "the person at the client";
 
 /// An MCP client that supports form elicitation.
-pub(super) struct ClientResponder {
+pub(crate) struct ClientResponder {
     client: Arc<dyn DownstreamClient>,
     form: Json,
     /// True if the form has a single field.
@@ -22,13 +22,17 @@ pub(super) struct ClientResponder {
 }
 
 impl ClientResponder {
+    /// Asks for the approval of a call. `None` if the client cannot show forms.
+    pub(crate) fn for_approval(client: Arc<dyn DownstreamClient>) -> Option<Self> {
+        shows_forms(&*client).then_some(())?;
+        let field = json!({ "type": "boolean", "title": "Approve this call", "default": false });
+        let form = json!({ "type": "object", "properties": { FIELD: field }, "required": [FIELD] });
+        Some(Self { client, form, single: true })
+    }
+
     /// `None` if the client cannot show a form for this question.
     pub(super) fn for_question(client: Arc<dyn DownstreamClient>, input: &InputQuestion) -> Option<Self> {
-        let capability = client.capabilities().get("elicitation")?;
-        // Clients of revisions without modes support forms only.
-        if capability.get("form").is_none() && capability.get("url").is_some() {
-            return None;
-        }
+        shows_forms(&*client).then_some(())?;
         let (form, single) = match &input.schema {
             Some(schema) => (schema.json.clone(), false),
             None if input.choices.is_empty() => {
@@ -46,8 +50,14 @@ impl ClientResponder {
 
     /// Sends the form. `None` if the client does not answer it.
     async fn elicit(&self, question: &Question) -> Option<Answer> {
-        let Question::Input(input) = question else { return None };
-        let params = json!({ "message": input.text, "requestedSchema": self.form });
+        let message = match question {
+            Question::Input(input) => input.text.clone(),
+            Question::Approval(asked) => {
+                format!("{}\n\nTool: {}\nArguments: {}", asked.text, asked.tool, asked.arguments.text)
+            }
+            _ => return None,
+        };
+        let params = json!({ "message": message, "requestedSchema": self.form });
         let response = self.client.ask("elicitation/create", Some(RawJson::from_value(&params))).await;
         let reply: Json = response.ok()?.parse().ok()?;
         match reply["action"].as_str()? {
@@ -59,6 +69,14 @@ impl ClientResponder {
     }
 }
 
+/// Returns true if the client supports form elicitation.
+fn shows_forms(client: &dyn DownstreamClient) -> bool {
+    // Clients of revisions without modes support forms only.
+    let capabilities = client.capabilities();
+    let capability = capabilities.get("elicitation");
+    capability.is_some_and(|capability| capability.get("form").is_some() || capability.get("url").is_none())
+}
+
 /// Returns true if clients can show the schema as a form: an object with primitive fields.
 fn is_form(schema: &Json) -> bool {
     let plain =
@@ -68,12 +86,13 @@ fn is_form(schema: &Json) -> bool {
 
 impl Responder for ClientResponder {
     fn can_ask(&self, kind: QuestionKind) -> bool {
-        kind == QuestionKind::HumanInput
+        matches!(kind, QuestionKind::HumanInput | QuestionKind::Approval)
     }
 
     fn ask(&self, question: Arc<Question>) -> BoxFuture<'_, Result<HumanReply, NoAnswer>> {
         Box::pin(async move {
             let answer = self.elicit(&question).await.ok_or(NoAnswer::NoResponder)?;
+            question.check(&answer).map_err(|_| NoAnswer::NoResponder)?;
             Ok(HumanReply { answer, by: ANSWERED_BY.to_owned() })
         })
     }

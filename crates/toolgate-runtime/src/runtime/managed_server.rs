@@ -124,6 +124,15 @@ impl ManagedServer {
         Ok(changed)
     }
 
+    /// Sets the offer of a server that is not connected yet. A newer one stays.
+    pub(super) fn restore(&self, offer: ServerOffer) {
+        let _updating = self.updating.lock();
+        if self.offer.load().is_none() {
+            self.offer.store(Arc::new(Some(offer)));
+        }
+        self.is_listed.send_replace(true);
+    }
+
     /// Returns true if its tools may still come: it is connecting, or has not listed them yet.
     pub(super) fn is_awaited(&self) -> bool {
         !*self.is_listed.borrow()

@@ -1,4 +1,5 @@
-//! `/ws`: MCP over a WebSocket, one message per text frame, subprotocol `mcp`.
+//! `/ws`: MCP over a WebSocket, one message per text frame, subprotocol `mcp`. Browsers and many libraries cannot send
+//! headers here, so the key may also come as the subprotocol `bearer.KEY`, which is never selected.
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError
         address: auth.address,
         counts_batches_only: false,
     };
-    gateway.mcp.spawn_websocket(async move {
+    gateway.mcp.spawn_session(async move {
         let _permit = permit;
         let accept = async {
             let stream = upgrade?.stream().await?;

@@ -34,6 +34,7 @@ impl McpService {
             session: request.session.as_deref().map(super::issued_session),
             forwarded: request.forwarded(&["name", "arguments"]),
             hidden: routed.hidden,
+            client_approves: mcp_caller.client_approves,
             ..CallOrigin::default()
         };
         let arguments = routed.arguments.clone().map_or_else(CallArguments::empty, CallArguments::from);

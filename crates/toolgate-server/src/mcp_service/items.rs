@@ -50,6 +50,7 @@ impl McpService {
     /// Builds an operation from a request. `known` names the parameters that the operation has itself.
     pub(super) fn operation(
         &self,
+        mcp_caller: &McpCaller,
         request: &ClientRequest,
         (target, arguments): (OperationTarget, CallArguments),
         known: &[&str],
@@ -57,6 +58,7 @@ impl McpService {
         let origin = CallOrigin {
             session: request.session.as_deref().map(super::issued_session),
             forwarded: request.forwarded(known),
+            client_approves: mcp_caller.client_approves,
             ..CallOrigin::default()
         };
         Operation::new(target, arguments).with_trace(request.trace.clone()).with_origin(origin)
@@ -76,7 +78,7 @@ impl McpService {
             return Err(RpcError::new(RpcError::INVALID_PARAMS, "`arguments` is not an object"));
         }
         let arguments = arguments.map_or_else(CallArguments::empty, CallArguments::from);
-        let mut operation = self.operation(&request, (target, arguments), &["name", "arguments"]);
+        let mut operation = self.operation(mcp_caller, &request, (target, arguments), &["name", "arguments"]);
         operation.origin.hidden = hidden;
         let outcome = self.runtime.execute(&mcp_caller.caller, operation).await;
         mcp_caller.record_missing(&outcome);
@@ -87,7 +89,7 @@ impl McpService {
         let uri: String = request.member("uri")?;
         let revision = request.client.revision();
         let Operation { target, arguments, .. } = Operation::resource(uri.clone(), None);
-        let mut operation = self.operation(&request, (target, arguments), &["uri"]);
+        let mut operation = self.operation(mcp_caller, &request, (target, arguments), &["uri"]);
         operation.origin.profile = self.profile(mcp_caller)?;
         let outcome = self.runtime.execute(&mcp_caller.caller, operation).await;
         mcp_caller.record_missing(&outcome);
@@ -134,7 +136,7 @@ impl McpService {
         }
         let arguments = CallArguments::from(RawJson::from_value(&arguments));
         let target = (OperationTarget::Completion(target), arguments);
-        let mut operation = self.operation(&request, target, &["ref", "argument", "context"]);
+        let mut operation = self.operation(mcp_caller, &request, target, &["ref", "argument", "context"]);
         operation.origin.profile = self.profile(mcp_caller)?;
         operation.origin.hidden = hidden;
         let outcome = self.runtime.execute(&mcp_caller.caller, operation).await;

@@ -39,7 +39,8 @@ impl McpService {
         let own = self.list(mcp_caller, request, tasks).await;
         let page = own.iter().skip(start).take(PAGE);
         let asked = page.map(async |id| {
-            let operation = self.task_operation(request, id.clone(), TaskMethod::Get, &["cursor"]);
+            let operation =
+                self.task_operation(mcp_caller, request, id.clone(), TaskMethod::Get, &["cursor"]);
             self.runtime.execute(&mcp_caller.caller, operation).await.reply
         });
         let found = join_all(asked).await.into_iter().flatten();
@@ -81,7 +82,7 @@ impl McpService {
             });
         }
         let id: String = request.member("taskId")?;
-        let operation = self.task_operation(&request, id.clone(), method, &["taskId"]);
+        let operation = self.task_operation(mcp_caller, &request, id.clone(), method, &["taskId"]);
         let outcome = self.runtime.execute(&mcp_caller.caller, operation).await;
         if outcome.result.error.as_ref().is_some_and(|error| error.code == ErrorCode::NotFound) {
             return Err(RpcError::new(RpcError::INVALID_PARAMS, format!("there is no task `{id}`")));
@@ -91,12 +92,13 @@ impl McpService {
 
     fn task_operation(
         &self,
+        mcp_caller: &McpCaller,
         request: &ClientRequest,
         id: String,
         method: TaskMethod,
         known: &[&str],
     ) -> Operation {
         let Operation { target, arguments, .. } = Operation::task(id, method);
-        self.operation(request, (target, arguments), known)
+        self.operation(mcp_caller, request, (target, arguments), known)
     }
 }

@@ -11,6 +11,7 @@ use super::arguments::ArgumentMapping;
 use super::gemini::gemini;
 use super::inline::inline_refs;
 use super::names::safe_argument;
+use super::openai::openai;
 
 /// Longest description OpenAI accepts.
 const MAX_DESCRIPTION: usize = 1_024;
@@ -49,8 +50,9 @@ pub(super) fn adapt_definition(
                 &mut out.description,
                 &[format!("Its input schema is not shown: {reason}. Its errors describe invalid arguments.")],
             );
-            if matches!(provider, SchemaDialect::Gemini | SchemaDialect::Any) {
-                // Gemini fills in named properties only, so an object without any would always be empty.
+            if provider != SchemaDialect::Anthropic {
+                // Gemini, and OpenAI in strict mode, fill in named properties only: an object without any would always
+                // be empty.
                 let all = json!({ "type": "string", "description": "All arguments, as a string that holds a JSON object." });
                 out.schema = json!({ "type": "object", "properties": { ARGUMENTS: all } });
                 out.mapping = ArgumentMapping { whole: Some(ARGUMENTS), ..ArgumentMapping::default() };
@@ -88,7 +90,8 @@ fn shape_schema(
     root.entry("properties").or_insert_with(|| json!({}));
     let (schema, mapping) = match provider {
         SchemaDialect::Gemini | SchemaDialect::Any => gemini(root, true),
-        SchemaDialect::Openai | SchemaDialect::Anthropic => plain_schema(root, provider),
+        SchemaDialect::Openai => openai(root, true),
+        SchemaDialect::Anthropic => plain_schema(root),
     };
     Ok((Value::Object(schema), mapping, notes))
 }
@@ -210,26 +213,13 @@ fn either(one: Value, other: Value) -> Value {
     json!({ "anyOf": all })
 }
 
-/// JSON Schema for OpenAI and Anthropic: valid argument names, and arrays with `items`.
-fn plain_schema(
-    schema: Map<String, Value>,
-    provider: SchemaDialect,
-) -> (Map<String, Value>, ArgumentMapping) {
+/// JSON Schema for Anthropic: valid argument names.
+fn plain_schema(schema: Map<String, Value>) -> (Map<String, Value>, ArgumentMapping) {
     let (mut out, mut mapping) = (Map::new(), ArgumentMapping::default());
-    let is_list = schema.get("type").is_some_and(|kind| match kind {
-        Value::Array(kinds) => kinds.iter().any(|kind| kind == "array"),
-        kind => kind == "array",
-    });
-    if is_list && provider == SchemaDialect::Openai && !schema.contains_key("items") {
-        out.insert("items".to_owned(), json!({}));
-    }
     for (keyword, value) in schema {
         let value = match (keyword.as_str(), value) {
             ("properties", Value::Object(all)) => {
-                let rename = |name: &str| {
-                    if provider == SchemaDialect::Anthropic { safe_argument(name) } else { name.to_owned() }
-                };
-                Value::Object(properties(all, &mut mapping, rename, |schema| plain_value(schema, provider)))
+                Value::Object(properties(all, &mut mapping, safe_argument, plain_value))
             }
             ("items", Value::Array(all)) => {
                 // Tuple form of older drafts.
@@ -237,14 +227,14 @@ fn plain_schema(
                 json!({})
             }
             ("items", schema) => {
-                let (schema, inner) = plain_value(schema, provider);
+                let (schema, inner) = plain_value(schema);
                 mapping.items = (!inner.is_empty()).then(|| Box::new(inner));
                 schema
             }
             ("allOf" | "anyOf" | "oneOf", Value::Array(all)) => all
                 .into_iter()
                 .map(|branch| {
-                    let (branch, inner) = plain_value(branch, provider);
+                    let (branch, inner) = plain_value(branch);
                     mapping.any.extend((!inner.is_empty()).then_some(inner));
                     branch
                 })
@@ -257,10 +247,10 @@ fn plain_schema(
     (out, mapping)
 }
 
-fn plain_value(schema: Value, provider: SchemaDialect) -> (Value, ArgumentMapping) {
+fn plain_value(schema: Value) -> (Value, ArgumentMapping) {
     match schema {
         Value::Object(members) => {
-            let (members, mapping) = plain_schema(members, provider);
+            let (members, mapping) = plain_schema(members);
             (Value::Object(members), mapping)
         }
         other => (other, ArgumentMapping::default()),

@@ -168,6 +168,7 @@ fn call_request(auth: &Authenticated, name: String, call_body: CallBody) -> Oper
     }
     let arguments = call_body.arguments.map_or_else(CallArguments::empty, CallArguments::from);
     let origin = CallOrigin {
+        client_approves: false,
         user: user_id,
         session: session_id.map(SessionId::Claimed),
         agent_version,

@@ -72,5 +72,44 @@ fn the_child_environment_overrides_inherited_variables() {
     assert_eq!(all.get(OsStr::new("PATH")), Some(&"/p".into()));
     assert_eq!(all.get(OsStr::new("X")), Some(&"1".into()));
     assert!(!all.contains_key(OsStr::new("HOME")));
-    assert!(all.keys().all(|name| name == "X" || INHERITED.iter().any(|known| name == known)), "{all:?}");
+    let is_expected = |name: &OsString| {
+        name == "X"
+            || INHERITED.iter().any(|known| name == known)
+            || name.to_str().is_some_and(is_network_variable)
+    };
+    assert!(all.keys().all(is_expected), "{all:?}");
+    let without = ChildSpec { inherits_network: false, ..spec };
+    assert!(
+        without.environment().keys().all(|name| name == "X" || INHERITED.iter().any(|known| name == known))
+    );
+}
+
+#[test]
+fn credentials_are_no_network_variables() {
+    for name in [
+        "HTTPS_PROXY",
+        "no_proxy",
+        "SSL_CERT_DIR",
+        "UV_INDEX_URL",
+        "PIP_CERT",
+        "npm_config_registry",
+        "NPM_CONFIG_CAFILE",
+        "UV_KEYRING_PROVIDER",
+    ] {
+        assert!(is_network_variable(name), "{name}");
+    }
+    for name in [
+        "UV_PUBLISH_TOKEN",
+        "UV_INDEX_X_PASSWORD",
+        "npm_config__authToken",
+        "npm_config_//r/:_authToken",
+        "npm_config__auth",
+        "npm_config_key",
+        "NPM_CONFIG_OTP",
+        "TOOLGATE_API_KEY",
+        "PATH",
+        "AWS_CA_BUNDLE",
+    ] {
+        assert!(!is_network_variable(name), "{name}");
+    }
 }

@@ -2,8 +2,10 @@
 
 mod access_matrix;
 mod api_docs;
+mod bad_servers;
 mod batches;
 mod callers;
+mod frameworks;
 mod groups;
 mod hostile_input;
 mod http;
@@ -24,6 +26,7 @@ mod reload;
 mod rest;
 mod resumable_streams;
 mod server_questions;
+mod sessions;
 mod shutdown;
 mod slow_servers;
 mod soak;

@@ -1,6 +1,7 @@
 //! MCP servers behind Toolgate.
 
 mod addresses;
+mod by_hand;
 mod caller_credentials;
 mod credentials;
 mod http_faults;

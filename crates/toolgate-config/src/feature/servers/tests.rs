@@ -101,7 +101,7 @@ fn checks_commands() {
         "mode: dynamic, command: a, default_tool_config: [1]",
         "a list does not fit `default_tool_config` in MCP server `a`",
     );
-    bad_server("command: a, encoding: utf-16", "`utf-16` is not an encoding in MCP server `a`");
+    bad_server("command: a, encoding: klingon", "`klingon` is not an encoding in MCP server `a`");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The transport of a server: a child process or a URL.
 
 use std::collections::{BTreeMap, HashMap};
+use std::str::FromStr;
 
+use encoding_rs::Encoding;
 use toolgate_redact::looks_secret;
 use toolgate_types::secret::MASK;
 use toolgate_types::server::{
@@ -14,7 +16,7 @@ use super::oauth::resolve_oauth;
 use super::tls::resolve_tls;
 use crate::context::{Context, FileOwner, FileVariable};
 use crate::feature::checks::{check_url, resolve_env, resolve_headers};
-use crate::keys::{choice, into_values};
+use crate::keys::{choice, into_values, read_by_parsing};
 use crate::problem::Problem;
 use crate::source::Span;
 
@@ -32,14 +34,40 @@ choice! {
     }
 }
 
-choice! {
-    /// Encoding of a child process's output.
-    enum EncodingName as "an encoding" {
-        /// UTF-8, as the protocol requires.
-        Utf8 = "utf-8" | "utf8" | "UTF-8",
-        /// ISO 8859-1.
-        Latin1 = "latin-1" | "latin1" | "iso-8859-1",
+/// Encoding of a child process's output, by any of its names in the Encoding Standard, or by that of Python.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EncodingName(OutputEncoding);
+
+/// The encoding is not known.
+#[derive(Debug, thiserror::Error)]
+#[error("use a name of the Encoding Standard, such as `utf-8`, `windows-1252`, `shift_jis` or `gb18030`")]
+pub(crate) struct UnknownEncoding;
+
+impl FromStr for EncodingName {
+    type Err = UnknownEncoding;
+
+    fn from_str(text: &str) -> Result<Self, UnknownEncoding> {
+        let known = |label: &str| Encoding::for_label_no_replacement(label.as_bytes());
+        // Python writes `latin-1`, `utf_8` and `cp932`.
+        let python = || match text.to_ascii_lowercase().as_str() {
+            "latin-1" | "latin_1" => Some(encoding_rs::WINDOWS_1252),
+            "cp932" => Some(encoding_rs::SHIFT_JIS),
+            "cp936" => Some(encoding_rs::GBK),
+            "cp949" => Some(encoding_rs::EUC_KR),
+            "cp950" => Some(encoding_rs::BIG5),
+            other => known(&other.replace('_', "-")),
+        };
+        let encoding = known(text).or_else(python).ok_or(UnknownEncoding)?;
+        Ok(Self(if encoding == encoding_rs::UTF_8 {
+            OutputEncoding::Utf8
+        } else {
+            OutputEncoding::Named(encoding.name())
+        }))
     }
+}
+
+read_by_parsing! {
+    EncodingName: "an encoding", { "type": "string", "examples": ["utf-8", "windows-1252", "shift_jis"] };
 }
 
 pub(super) fn resolve_transport(
@@ -136,10 +164,7 @@ fn resolve_stdio(
         .collect();
     env.extend(resolve_env(file.env.take(), cx));
     let cwd = file.cwd.take().map_or_else(|| cx.project.clone(), |at| cx.project.join(at.value));
-    let encoding = match file.encoding.take().map(|at| at.value) {
-        Some(EncodingName::Latin1) => OutputEncoding::Latin1,
-        Some(EncodingName::Utf8) | None => OutputEncoding::Utf8,
-    };
+    let encoding = file.encoding.take().map_or(OutputEncoding::Utf8, |at| at.value.0);
     Some(StdioTransport { command, args, env, cwd, encoding, fallback })
 }
 
@@ -203,6 +228,7 @@ fn resolve_remote(
         oauth,
         allow_networks: into_values(file.allow_networks.take()),
         terminate_on_close: file.terminate_on_close.take().is_none_or(|at| at.value),
+        may_be_sse: kind == TransportName::Http && file.transport.is_none(),
     })
 }
 

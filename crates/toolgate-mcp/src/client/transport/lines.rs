@@ -1,7 +1,8 @@
 //! One message per line, over the pipes of a child process.
 //!
 //! Child processes also print other lines: warnings of package managers, colours, logs. Those are skipped and reported
-//! as [`LinkEvent::Noise`]. Invariant: reading and writing are separate tasks, so a child that writes before it reads
+//! as [`LinkEvent::Noise`]. A line that names `jsonrpc` is a message even if it is damaged, so that the request that it
+//! answers does not wait in vain. Invariant: reading and writing are separate tasks, so a child that writes before it reads
 //! cannot cause a deadlock.
 
 use std::future::pending;
@@ -9,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use encoding_rs::{Decoder, Encoding};
 use futures_util::TryFutureExt;
-use memchr::{memchr, memchr2};
+use memchr::{memchr, memchr2, memmem};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -52,7 +54,7 @@ pub fn open(
             buffer: Vec::new(),
             delivered: 0,
             scanned: 0,
-            encoding,
+            decoder: decoder(encoding),
             limits,
             pending_lists,
             large: None,
@@ -82,6 +84,25 @@ async fn write(
     writer.shutdown().await
 }
 
+/// Returns the decoder of an encoding, with a buffer for undecoded bytes. The line breaks of some encodings differ from
+/// those of UTF-8, so the output is decoded before it is split.
+fn decoder(encoding: OutputEncoding) -> Option<(Decoder, Vec<u8>)> {
+    let OutputEncoding::Named(name) = encoding else { return None };
+    let encoding = Encoding::for_label(name.as_bytes()).filter(|known| *known != encoding_rs::UTF_8)?;
+    Some((encoding.new_decoder_without_bom_handling(), Vec::new()))
+}
+
+/// Appends the decoded bytes to the buffer. Bytes that are not valid become U+FFFD.
+fn decode(decoder: &mut Decoder, encoded: &mut Vec<u8>, buffer: &mut Vec<u8>) {
+    let start = buffer.len();
+    // At most three times the size of a chunk.
+    let most = decoder.max_utf8_buffer_length(encoded.len()).unwrap_or(encoded.len() * 4 + 16);
+    buffer.resize(start + most, 0);
+    let (_, read, written, _) = decoder.decode_to_utf8(encoded, &mut buffer[start..], false);
+    buffer.truncate(start + written);
+    encoded.drain(..read);
+}
+
 /// Replaces line breaks, which in JSON occur only between tokens.
 fn one_line(bytes: Bytes) -> Bytes {
     if memchr2(b'\n', b'\r', &bytes).is_none() {
@@ -97,7 +118,8 @@ struct LineReader<R> {
     delivered: usize,
     /// Bytes before this contain no newline.
     scanned: usize,
-    encoding: OutputEncoding,
+    /// Converts the output to UTF-8; `None` if it is UTF-8.
+    decoder: Option<(Decoder, Vec<u8>)>,
     limits: ScanLimits,
     /// Number of list requests in progress.
     pending_lists: watch::Receiver<usize>,
@@ -163,15 +185,22 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         } else if self.large.is_none() {
             self.large = Some(reserve_large_list().await);
         }
-        self.buffer.reserve(CHUNK);
         let mut chunk = (&mut self.reader).take(CHUNK as u64);
+        let target = match &mut self.decoder {
+            None => &mut self.buffer,
+            Some((_, encoded)) => encoded,
+        };
+        target.reserve(CHUNK);
         let read = tokio::select! {
-            read = chunk.read_buf(&mut self.buffer) => read,
+            read = chunk.read_buf(target) => read,
             // The request timed out: the rest of its response would be too large.
             _ = self.pending_lists.wait_for(|count| *count == 0), if self.large.is_some() => {
                 return Some(LinkError::TooLarge(self.limits.size));
             }
         };
+        if let Some((decoder, encoded)) = &mut self.decoder {
+            decode(decoder, encoded, &mut self.buffer);
+        }
         match read {
             Ok(0) => Some(LinkError::Closed),
             Ok(_) => None,
@@ -201,10 +230,6 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         if line.is_empty() {
             return Ok(None);
         }
-        let line = match self.encoding {
-            OutputEncoding::Utf8 => line,
-            OutputEncoding::Latin1 => line.iter().map(|&byte| char::from(byte)).collect::<String>().into(),
-        };
         let size = self.max_line_bytes();
         if line.len() > size {
             return Err(LinkError::TooLarge(size));
@@ -220,7 +245,9 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 /// batches are rare.
 fn is_message(line: &[u8], limits: ScanLimits) -> bool {
     match (line.first(), line.last()) {
-        (Some(b'{'), Some(b'}')) => std::str::from_utf8(line).is_ok(),
+        (Some(b'{'), Some(b'}')) if std::str::from_utf8(line).is_ok() => true,
+        // Damaged: a truncated line, or one with invalid characters.
+        (Some(b'{'), _) => memmem::find(line, b"\"jsonrpc\"").is_some(),
         (Some(b'['), Some(b']')) => {
             !matches!(scan(line, limits), Err(ScanError::Syntax(_) | ScanError::Utf8(_)))
         }

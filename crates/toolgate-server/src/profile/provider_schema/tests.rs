@@ -59,7 +59,7 @@ fn top_level_unions_become_one_object() {
         "$defs": { "A": { "type": "object", "properties": { "a": { "type": "string" } }, "required": ["a"] } },
     });
     insta::assert_snapshot!(shown(schema, Openai), @r#"
-    {"properties":{"a":{"type":"string"},"b":{"type":"string"}},"required":["a","b"],"type":"object"}
+    {"properties":{"a":{"type":"string"},"b":{"type":"string"}},"required":["a","b"],"type":"object","additionalProperties":false}
     not: {"required":["a","b"]}.
     "#);
 }
@@ -81,7 +81,7 @@ fn argument_names_are_restored() {
         json!({ "filter[name]": { "$eq": "x" } })
     );
     // OpenAI accepts these names, so they stay.
-    assert!(super::adapt_definition("", &schema, Openai).mapping.is_empty());
+    assert!(super::adapt_definition("", &schema, Openai).mapping.names.is_empty());
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn recursive_schemas_become_json_text() {
         "properties": { "tree": { "$ref": "#/$defs/Node" } },
         "$defs": { "Node": { "type": "object", "properties": { "name": { "type": "string" }, "child": { "$ref": "#/$defs/Node" } } } },
     });
-    insta::assert_snapshot!(shown(schema.clone(), Openai), @r#"{"type":"object","properties":{"tree":{"type":"object","properties":{"name":{"type":"string"},"child":{"description":"Same as the enclosing `Node`."}}}}}"#);
+    insta::assert_snapshot!(shown(schema.clone(), Openai), @r#"{"type":"object","properties":{"tree":{"type":"object","properties":{"name":{"type":"string"},"child":{"type":"string","description":"Same as the enclosing `Node`. Any value, as a string that holds JSON."}},"additionalProperties":false}},"additionalProperties":false}"#);
     insta::assert_snapshot!(shown(schema.clone(), Gemini), @r#"{"type":"object","properties":{"tree":{"type":"object","properties":{"name":{"type":"string"},"child":{"type":"string","description":"Same as the enclosing `Node`. Any value, as a string that holds JSON."}}}}}"#);
     let arguments = json!({ "tree": { "name": "a", "child": "{\"name\":\"b\"}" } });
     assert_eq!(
@@ -221,7 +221,7 @@ fn unsupported_schema_accepts_any_arguments() {
     }
     let schema = json!({ "type": "object", "properties": { "deep": deep } });
     insta::assert_snapshot!(shown(schema.clone(), Openai), @r#"
-    {"type":"object","properties":{},"additionalProperties":true}
+    {"type":"object","properties":{"arguments":{"type":"string","description":"All arguments, as a string that holds a JSON object."}}}
     Its input schema is not shown: its schema is nested too deeply. Its errors describe invalid arguments.
     it is shown with a schema that accepts any arguments: its schema is nested too deeply
     "#);

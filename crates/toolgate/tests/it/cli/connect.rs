@@ -58,9 +58,9 @@ fn every_client_is_connected_and_disconnected() {
             "{written}"
         );
         assert!(written.contains("files"), "{written}");
-        // `import` finds the servers again in the written file.
+        // `import` does not take the project for one of its own servers.
         let import = program.run_list(&["import", client, "--dry-run", "--json"]);
-        assert!(import.stdout.contains("\"name\": \"toolgate\""), "{import}");
+        assert!(import.stdout.contains("it runs Toolgate on this project"), "{import}");
         assert!(program.run(&line).stderr.contains("is already in"), "a second time is nothing new");
         assert_eq!(program.read(file), written);
         let undone = program.run(&format!("{line} --remove"));

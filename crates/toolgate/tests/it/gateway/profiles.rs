@@ -510,10 +510,14 @@ fn clients_are_notified_of_visible_changes() {
 fn listen(gateway: &Gateway, endpoint: &str) -> BufReader<std::net::TcpStream> {
     let headers = [
         format!("X-API-Key: {OWNER}"),
-        "Accept: text/event-stream".to_owned(),
+        "Accept: application/json, text/event-stream".to_owned(),
+        "Content-Type: application/json".to_owned(),
         format!("Mcp-Session-Id: {}", session(gateway, endpoint)),
     ];
     let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    // Changes are sent after the first list.
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
+    assert_eq!(gateway.request(&format!("POST {endpoint}"), &headers, &list).status, 200);
     let mut stream = gateway.connect();
     stream.write_all(request(&format!("GET {endpoint}"), &headers, "").as_bytes()).expect("it is sent");
     let mut stream = BufReader::new(stream);

@@ -138,7 +138,7 @@ fn suspicious_definitions_wait_for_approval() {
         tool("zero-width", "Adds.\u{200B}"),
         tool("turned", "Adds.\u{202E}"),
         tool("smuggled", "Adds.\u{E0041}"),
-        tool("long", &"x".repeat(5 << 10)),
+        tool("long", &"x".repeat(65 << 10)),
         json!({ "name": "deep", "inputSchema": { "type": "object", "properties": { "a": { "description": "a\u{200B}" } } } }),
     ];
     let program = project(&[], json!({}), &poisoned);
@@ -148,12 +148,14 @@ fn suspicious_definitions_wait_for_approval() {
     assert_eq!(all.lines().next(), Some("good ready"));
     assert_eq!(held.len(), 6);
     assert!(held.iter().all(|line| line.starts_with("s__") && line.ends_with(" quarantined:")), "{held:?}");
-    // Suspicious wording can be approved, invisible characters cannot.
-    let run = program.run("servers approve s --yes --json");
-    assert_eq!(run.json(), json!({ "server": "s", "tools": ["tagged"], "approved": true }));
+    // A person can release each of them.
+    let run = program.run("servers approve s long --yes --json");
+    assert_eq!(run.json(), json!({ "server": "s", "tools": ["long"], "approved": true }));
     assert_eq!(tools(&program).lines().filter(|line| line.ends_with(" ready")).count(), 2);
-    let run = program.run("servers approve s long --yes");
-    assert!(run.stderr.contains("no tool `long` of `s` waits for approval"), "{run}");
+    let run = program.run("servers approve s --yes --json");
+    let others = ["tagged", "zero-width", "turned", "smuggled", "deep"];
+    assert_eq!(run.json(), json!({ "server": "s", "tools": others, "approved": true }));
+    assert_eq!(tools(&program).lines().filter(|line| line.ends_with(" ready")).count(), 7);
 }
 
 #[test]

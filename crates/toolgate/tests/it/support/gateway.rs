@@ -115,6 +115,15 @@ impl Gateway {
         self.request(&format!("POST {path}"), &[&key, "Content-Type: application/json"], body)
     }
 
+    /// Sends an MCP message, in a session if one is given.
+    pub(crate) fn post_mcp(&self, key: &str, session: Option<&str>, message: &Json) -> HttpResponse {
+        let (key, session) =
+            (format!("Authorization: Bearer {key}"), session.map(|id| format!("Mcp-Session-Id: {id}")));
+        let accept = "Accept: application/json, text/event-stream";
+        let headers = [&*key, accept, "Content-Type: application/json"].into_iter().chain(session.as_deref());
+        self.request("POST /mcp", &headers.collect::<Vec<_>>(), &message.to_string())
+    }
+
     /// Calls a tool of the server.
     pub(crate) fn call(&self, key: &str, tool: &str, arguments: &Json) -> HttpResponse {
         self.post(&format!("/v1/tools/{tool}/call"), key, &json!({ "arguments": arguments }))

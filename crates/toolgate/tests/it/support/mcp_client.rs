@@ -85,13 +85,19 @@ impl WebSocket {
         let request =
             request("GET /ws", &headers, "").replacen("Connection: close", "Connection: Upgrade", 1);
         stream.write_all(request.as_bytes()).expect("it is sent");
+        let (head, socket) = Self::accepted(stream);
+        socket.unwrap_or_else(|| panic!("{head}"))
+    }
+
+    /// Reads the response to an upgrade: its head, and the WebSocket if it was accepted.
+    pub(crate) fn accepted(stream: TcpStream) -> (String, Option<Self>) {
         let mut stream = BufReader::new(stream);
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             assert!(stream.read_line(&mut head).expect("a head") > 0, "no answer: {head}");
         }
-        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
-        Self(stream)
+        let is_accepted = head.starts_with("HTTP/1.1 101");
+        (head, is_accepted.then_some(Self(stream)))
     }
 
     /// Sends a message with an all-zero mask.

@@ -6,6 +6,47 @@ use serde_json::{Value as Json, json};
 
 use crate::support::program::Program;
 
+/// An MCP server in Python over stdio. Its environment has its tools in `TOOLS`, its capabilities in `CAPABILITIES`, a file
+/// to add a line to at each start in `STARTED`, and in `FAULT` the way it answers calls. It echoes the arguments.
+pub(crate) const SERVER_SCRIPT: &str = r#"
+import json, os, sys
+fault = os.environ.get("FAULT", "")
+encoding = fault.split(" ")[1] if fault.startswith("encoding ") else "utf-8"
+if "STARTED" in os.environ:
+    with open(os.environ["STARTED"], "a") as file:
+        file.write("started\n")
+
+def send(message):
+    sys.stdout.buffer.write((json.dumps(message, ensure_ascii=False) + "\n").encode(encoding))
+    sys.stdout.buffer.flush()
+
+for line in sys.stdin.buffer:
+    message = json.loads(line)
+    id, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+    if id is None:
+        continue
+    reply = {"jsonrpc": "2.0", "id": id}
+    if method == "initialize":
+        capabilities = json.loads(os.environ.get("CAPABILITIES", '{"tools": {}}'))
+        reply["result"] = {"protocolVersion": params["protocolVersion"], "capabilities": capabilities,
+                           "serverInfo": {"name": "scripted", "version": "1"}}
+    elif method == "tools/list":
+        reply["result"] = {"tools": json.loads(os.environ["TOOLS"])}
+    elif method == "tools/call" and fault in ("truncated", "bytes", "no-id"):
+        whole = json.dumps({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "x"}]}})
+        damaged = {"truncated": whole[:-12].encode(), "bytes": whole.replace('"x"', '"@"').encode().replace(b"@", b"\xff"),
+                   "no-id": b'{"jsonrpc": "2.0", "result": {"content": ['}[fault]
+        sys.stdout.buffer.write(damaged + b"\n")
+        sys.stdout.buffer.flush()
+        continue
+    elif method == "tools/call":
+        text = "日本" if fault.startswith("encoding ") else json.dumps(params.get("arguments"))
+        reply["result"] = {"content": [{"type": "text", "text": text}]}
+    else:
+        reply["error"] = {"code": -32601, "message": "no such method"}
+    send(reply)
+"#;
+
 /// A script tool: its file, its source, and more keys of its entry.
 pub(crate) type Tool<'a> = (&'a str, &'a str, Json);
 

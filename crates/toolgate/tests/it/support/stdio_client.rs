@@ -37,12 +37,17 @@ impl StdioClient {
         writeln!(stdin, "{message}").expect("it is read");
     }
 
+    /// Returns the next message.
+    pub(crate) fn receive_any(&mut self) -> Value {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("it is a line");
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"))
+    }
+
     /// Returns the next message. Skips `tools/list_changed`, which is sent if servers start late.
     pub(crate) fn receive(&mut self) -> Value {
         loop {
-            let mut line = String::new();
-            self.stdout.read_line(&mut line).expect("it is a line");
-            let message: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
+            let message = self.receive_any();
             if message["method"] != "notifications/tools/list_changed" {
                 return message;
             }

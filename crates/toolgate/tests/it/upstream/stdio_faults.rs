@@ -159,10 +159,10 @@ fn external_schema_references_are_not_fetched() {
     let shown = tools(&program.run("tools list --json")).replace(&url, "[url]");
     insta::assert_snapshot!(shown, @r"
     good ready
-    s__remote quarantined: its schema refers to `[url]/schema`, which is not part of it
-    s__file quarantined: its schema refers to `file:///etc/passwd`, which is not part of it
-    s__based quarantined: its schema refers to `other.json`, which is not part of it
-    s__dynamic quarantined: its schema refers to `[url]/dynamic`, which is not part of it
+    s__remote quarantined: its schema refers to `[url]/schema`, which is not part of it; run `toolgate servers approve s` to review and approve it
+    s__file quarantined: its schema refers to `file:///etc/passwd`, which is not part of it; run `toolgate servers approve s` to review and approve it
+    s__based quarantined: its schema refers to `other.json`, which is not part of it; run `toolgate servers approve s` to review and approve it
+    s__dynamic quarantined: its schema refers to `[url]/dynamic`, which is not part of it; run `toolgate servers approve s` to review and approve it
     dialect ready
     ");
     for name in ["good", "s__remote", "s__based", "dialect"] {
@@ -202,10 +202,10 @@ fn exploding_schemas_are_quarantined_one_by_one() {
     let run = program.run("tools list --json");
     insta::assert_snapshot!(tools(&run), @r"
     good ready
-    bombs__doubling26 quarantined: its schema grows past 10000 parts when its references are followed
-    bombs__doubling60 quarantined: its schema grows past 10000 parts when its references are followed
-    bombs__branches quarantined: its schema is larger than 65536 bytes
-    bombs__chain quarantined: its schema has more than 2000 parts
+    bombs__doubling26 quarantined: its schema grows past 10000 parts when its references are followed; run `toolgate servers approve bombs` to review and approve it
+    bombs__doubling60 quarantined: its schema grows past 10000 parts when its references are followed; run `toolgate servers approve bombs` to review and approve it
+    bombs__branches quarantined: its schema is larger than 65536 bytes; run `toolgate servers approve bombs` to review and approve it
+    bombs__chain quarantined: its schema has more than 2000 parts; run `toolgate servers approve bombs` to review and approve it
     ");
     println!("listed after {:?}", run.took);
     assert!(run.took < HANG_TIMEOUT, "{:?}", run.took);

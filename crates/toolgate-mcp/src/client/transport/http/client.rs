@@ -1,4 +1,4 @@
-//! HTTP client shared by the HTTP transports: pooling, no redirects, fixed headers, descriptive errors.
+//! HTTP client shared by the HTTP transports: pooling, redirects within the origin, fixed headers, descriptive errors.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ use crate::client::oauth::{Authorization, DPOP};
 use crate::link::LinkError;
 use crate::network::BlockedAddress;
 
+/// Redirects of one request that are followed.
+const MAX_REDIRECTS: usize = 5;
 /// Limits for reading the body of an error response.
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -233,6 +235,7 @@ impl HttpClient {
         }
     }
 
+    /// Sends a request, and follows redirects within the origin: they cannot carry credentials to another host.
     async fn send_once(
         &self,
         method: Method,
@@ -245,32 +248,46 @@ impl HttpClient {
         if body.is_some() {
             headers.set(CONTENT_TYPE, &b"application/json"[..]);
         }
-        let response = match &self.pool {
-            ConnectionPool::Plain(plain) => {
-                let sent = plain.send(method, url, &headers, body).await;
-                HttpResponse::Plain(sent.map_err(|failure| self.describe_plain_error(&failure))?)
-            }
-            ConnectionPool::Reqwest(client) => {
-                self.options.addresses.check_literal(url).map_err(|blocked| self.blocked_error(&blocked))?;
-                let request = self.current(client).request(method, url.clone()).headers(headers.to_map());
-                let request = match body {
-                    Some(body) => request.body(body),
-                    None => request,
+        let mut url = Cow::Borrowed(url);
+        for _ in 0..=MAX_REDIRECTS {
+            let response = match &self.pool {
+                ConnectionPool::Plain(plain) => {
+                    let sent = plain.send(method.clone(), &url, &headers, body.clone()).await;
+                    HttpResponse::Plain(sent.map_err(|failure| self.describe_plain_error(&failure))?)
+                }
+                ConnectionPool::Reqwest(client) => {
+                    let blocked = self.options.addresses.check_literal(&url);
+                    blocked.map_err(|blocked| self.blocked_error(&blocked))?;
+                    let request = self.current(client).request(method.clone(), url.clone().into_owned());
+                    let request = request.headers(headers.to_map());
+                    let request = match body.clone() {
+                        Some(body) => request.body(body),
+                        None => request,
+                    };
+                    let sent = request.send().await;
+                    HttpResponse::Reqwest(
+                        sent.map_err(|error| self.describe_error(&BodyError::Reqwest(error)))?,
+                    )
+                }
+            };
+            if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+                // Decompression removes the header, so a remaining one is an encoding we did not offer.
+                return match response.headers().get(CONTENT_ENCODING).map(|value| excerpt(value.as_bytes())) {
+                    Some(encoding) if !encoding.eq_ignore_ascii_case("identity") => {
+                        Err(LinkError::Encoding(encoding.chars().take(64).collect()))
+                    }
+                    _ => Ok(response),
                 };
-                let sent = request.send().await;
-                HttpResponse::Reqwest(sent.map_err(|error| self.describe_error(&BodyError::Reqwest(error)))?)
             }
-        };
-        if matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-            return Err(redirect_error(url, response.headers().get(LOCATION).map(HeaderValue::as_bytes)));
-        }
-        // Decompression removes the header, so a remaining one is an encoding we did not offer.
-        match response.headers().get(CONTENT_ENCODING).map(|value| excerpt(value.as_bytes())) {
-            Some(encoding) if !encoding.eq_ignore_ascii_case("identity") => {
-                Err(LinkError::Encoding(encoding.chars().take(64).collect()))
+            let location = response.headers().get(LOCATION).map(HeaderValue::as_bytes);
+            // A 303 refers to the result of a request that was executed; sent again, it would be executed twice.
+            let may_follow = response.status() != StatusCode::SEE_OTHER || method == Method::GET;
+            match same_origin_target(&url, location).filter(|_| may_follow) {
+                Some(target) => url = Cow::Owned(target),
+                None => return Err(redirect_error(&url, location)),
             }
-            _ => Ok(response),
         }
+        Err(LinkError::Io(format!("`{}` redirects more than {MAX_REDIRECTS} times", self.shown)))
     }
 
     /// Returns the client, rebuilt if certificate files changed.
@@ -333,6 +350,12 @@ impl HttpClient {
     fn broken_connection_error(&self, error: &(dyn std::error::Error + 'static)) -> LinkError {
         LinkError::Io(format!("the connection to `{}` broke: {}", self.shown, root_cause(error)))
     }
+}
+
+/// Returns the target of a redirect if it has the same origin.
+fn same_origin_target(from: &Url, location: Option<&[u8]>) -> Option<Url> {
+    let target = from.join(std::str::from_utf8(location?).ok()?).ok()?;
+    (target.origin() == from.origin()).then_some(target)
 }
 
 fn build(options: &RemoteOptions) -> Result<reqwest::Client, OpenError> {

@@ -276,6 +276,42 @@ async fn redirects_are_not_followed() {
     assert_eq!(second.hits(), 0);
 }
 
+#[tokio::test]
+async fn redirects_within_the_origin_are_followed() {
+    for status in [301, 302, 307, 308] {
+        let server = Server::start(move |request: TestRequest| async move {
+            if request.uri().path() == "/mcp/" {
+                assert_eq!(request.method(), "POST", "the method stays");
+                return json_of(request).await;
+            }
+            let mut answer = empty(status);
+            answer.headers_mut().insert("location", HeaderValue::from_static("/mcp/"));
+            answer
+        })
+        .await;
+        let mut link = link(&server);
+        link.request(1, "tools/call", None).await;
+        let answer = link.next().await;
+        assert!(
+            matches!(answer, LinkEvent::Message(_) | LinkEvent::StreamMessage(..)),
+            "{status}: {answer:?}"
+        );
+    }
+    let endless = error_of(|_| {
+        let mut answer = empty(307);
+        answer.headers_mut().insert("location", HeaderValue::from_static("/again"));
+        answer
+    });
+    assert!(endless.await.to_string().contains("redirects more than 5 times"));
+    // The request was executed, and must not be executed again.
+    let see_other = error_of(|_| {
+        let mut answer = empty(303);
+        answer.headers_mut().insert("location", HeaderValue::from_static("/result"));
+        answer
+    });
+    assert!(matches!(see_other.await, LinkError::Redirect(_)));
+}
+
 /// Sends chunks endlessly; counts the bytes sent.
 fn flood(
     kind: &'static str,

@@ -55,7 +55,34 @@ async fn separates_messages_from_noise() {
     .await;
     check(b"{\"a\":\"\xff\"}\n{\"half\":", OutputEncoding::Utf8, &["noise {\"a\":\"\u{fffd}\"}", CLOSED])
         .await;
-    check(b"{\"a\":\"\xe9\"}\n", OutputEncoding::Latin1, &["message {\"a\":\"é\"}", CLOSED]).await;
+    check(b"{\"a\":\"\xe9\"}\n", OutputEncoding::Named("windows-1252"), &["message {\"a\":\"é\"}", CLOSED])
+        .await;
+    // Damaged messages are messages, so that their requests end.
+    let damaged = r#"{"jsonrpc":"2.0","id":1,"result":{"#;
+    check(format!("{damaged}\n").as_bytes(), OutputEncoding::Utf8, &[&format!("message {damaged}"), CLOSED])
+        .await;
+}
+
+#[tokio::test]
+async fn decodes_every_encoding_of_the_standard() {
+    let text = "{\"a\":\"日本 é\"}\n{\"b\":1}\n";
+    for (name, text) in [
+        ("Shift_JIS", "{\"a\":\"日本\"}\n{\"b\":1}\n"),
+        ("gb18030", text),
+        ("EUC-KR", "{\"a\":\"한국\"}\n{\"b\":1}\n"),
+        ("windows-1251", "{\"a\":\"да\"}\n{\"b\":1}\n"),
+        ("ISO-2022-JP", "{\"a\":\"日本\"}\n{\"b\":1}\n"),
+    ] {
+        let encoding = Encoding::for_label(name.as_bytes()).unwrap();
+        let (bytes, ..) = encoding.encode(text);
+        let expected: Vec<_> = text.lines().map(|line| format!("message {line}")).collect();
+        let expected: Vec<_> = expected.iter().map(String::as_str).chain([CLOSED]).collect();
+        check(&bytes, OutputEncoding::Named(name), &expected).await;
+    }
+    // Encoders of this library do not write UTF-16.
+    let utf_16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let expected = ["message {\"a\":\"日本 é\"}", "message {\"b\":1}", CLOSED];
+    check(&utf_16, OutputEncoding::Named("UTF-16LE"), &expected).await;
 }
 
 #[tokio::test]
@@ -67,8 +94,12 @@ async fn rejects_lines_that_are_too_long() {
         .await;
     check(format!("{}\n", line(201)).as_bytes(), OutputEncoding::Utf8, &[too_large]).await;
     check(line(300).as_bytes(), OutputEncoding::Utf8, &[too_large]).await;
-    check(&[&b"{\"\xff\":\""[..], &[0xE9; 150], b"\"}\n"].concat(), OutputEncoding::Latin1, &[too_large])
-        .await;
+    check(
+        &[&b"{\"\xff\":\""[..], &[0xE9; 150], b"\"}\n"].concat(),
+        OutputEncoding::Named("windows-1252"),
+        &[too_large],
+    )
+    .await;
 }
 
 /// A line without an end is not read forever.

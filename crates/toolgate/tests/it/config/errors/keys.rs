@@ -153,7 +153,7 @@ toolbox:
   mcps:
     - { name: '', command: x, mode: strict }
     - { name: d, url: 'http://localhost/', transport: pigeon, mode: strikt }
-    - { name: e, command: x, startup: never, encoding: utf-16, enabled: perhaps, mode: strict }
+    - { name: e, command: x, startup: never, encoding: runish, enabled: perhaps, mode: strict }
 "), @"
     exit code 78
     ----- stdout
@@ -238,19 +238,19 @@ toolbox:
 
     error: `never` is not a startup mode in MCP server `e`
       --> toolgate.yaml:12:39
-    12 |     - { name: e, command: x, startup: never, encoding: utf-16, enabled: perhaps, mode: strict }
+    12 |     - { name: e, command: x, startup: never, encoding: runish, enabled: perhaps, mode: strict }
        |                                       ^^^^^
-    hint: `required`, `optional` or `lazy` is expected
+    hint: `required`, `eager`, `optional` or `lazy` is expected
 
-    error: `utf-16` is not an encoding in MCP server `e`
+    error: `runish` is not an encoding in MCP server `e`
       --> toolgate.yaml:12:56
-    12 |     - { name: e, command: x, startup: never, encoding: utf-16, enabled: perhaps, mode: strict }
+    12 |     - { name: e, command: x, startup: never, encoding: runish, enabled: perhaps, mode: strict }
        |                                                        ^^^^^^
-    hint: `utf-8` or `latin-1` is expected
+    hint: use a name of the Encoding Standard, such as `utf-8`, `windows-1252`, `shift_jis` or `gb18030`
 
     error: `perhaps` is neither `true` nor `false` in MCP server `e`
       --> toolgate.yaml:12:73
-    12 |     - { name: e, command: x, startup: never, encoding: utf-16, enabled: perhaps, mode: strict }
+    12 |     - { name: e, command: x, startup: never, encoding: runish, enabled: perhaps, mode: strict }
        |                                                                         ^^^^^^^
     hint: write `true` or `false`
 
