@@ -526,7 +526,11 @@ fn a_session_belongs_to_its_process() {
             assert_eq!(status(send(gateway, key, first)), 404, "{first} with {key}");
         }
     }
-    // The stream is still open and receives its own messages only.
+    // The stream is still open and receives its own messages only. Changes are announced to clients with a list.
+    let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" });
+    let headers_here = headers("key-of-ann", &id);
+    let headers_here: Vec<_> = headers_here.iter().map(String::as_str).collect();
+    assert_eq!(here.request("POST /mcp", &headers_here, &list.to_string()).status, 200);
     let added = json!({ "name": "new", "command": crate::support::test_server::testkit(), "args": ["good"] });
     assert_eq!(here.post("/v1/servers", OWNER, &added).status, 201);
     // The server also has prompts and resources; the order of the lists is not fixed.
@@ -539,7 +543,7 @@ fn a_session_belongs_to_its_process() {
         }
     }
     assert!(!here.program.read("seen").contains(&id) && !here.program.run("log --json").stdout.contains(&id));
-    // A deleted session is over, and so is a session of an ended process.
+    // A deleted session is over. A session continues after a restart of its gateway, for its own caller.
     let outcome_seen = session(&here);
     assert!((200..300).contains(&status(send_as(&here, "key-of-ann", &outcome_seen, "DELETE /mcp"))));
     let Gateway { program, running, .. } = there;
@@ -547,8 +551,9 @@ fn a_session_belongs_to_its_process() {
     let there = Gateway::serve(program);
     for first in ["POST /mcp", "GET /mcp", "DELETE /mcp"] {
         assert_eq!(status(send_as(&here, "key-of-ann", &outcome_seen, first)), 404, "{first}");
-        assert_eq!(status(send_as(&there, "key-of-ann", &of_before, first)), 404, "{first}");
+        assert_eq!(status(send_as(&there, OWNER, &of_before, first)), 404, "{first}");
     }
+    assert_eq!(status(send_as(&there, "key-of-ann", &of_before, "POST /mcp")), 200);
     assert_eq!(
         status(send(&here, "key-of-ann", "POST /mcp")),
         200,

@@ -286,9 +286,10 @@ fn catastrophic_patterns_are_harmless() {
         let name = tool["name"].as_str().expect("a name");
         let ended = gateway.call(OWNER, name, &json!({ "x": long })).status_and_code();
         let linear = ["doubled", "alternatives", "words"].contains(&name);
-        let expected = if linear { (422, "invalid_arguments") } else { (404, "tool_not_found") };
+        // A pattern that the engine cannot match in linear time is left unchecked.
+        let expected = if linear { (422, "invalid_arguments") } else { (200, "none") };
         assert_eq!((ended.0, ended.1.as_str()), expected, "{name}: {}", tool["reason"]);
-        assert_eq!(tool["state"], if linear { "ready" } else { "quarantined" }, "{tool}");
+        assert_eq!(tool["state"], "ready", "{tool}");
     }
     assert_eq!(gateway.get("/healthz", "").status, 200);
 }

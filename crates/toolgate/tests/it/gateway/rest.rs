@@ -436,7 +436,8 @@ fn startup_errors() {
     let run = project(&json!({})).run(&format!("serve --listen {address}"));
     assert_eq!(run.code, 1, "{run}");
     assert!(run.stderr.contains(&format!("cannot listen on {address}")), "{run}");
-    let run = project(&json!({ "server": { "args": ["broken"] } })).run("serve --listen 127.0.0.1:0");
+    let run = project(&json!({ "server": { "args": ["broken"], "startup": "required" } }))
+        .run("serve --listen 127.0.0.1:0");
     assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run}");
     assert!(run.stderr.contains("Failed to connect to MCP server 's'"), "{run}");
     assert_eq!(project(&json!({})).run("serve --listen nowhere").code, 2);

@@ -218,7 +218,9 @@ impl HttpResponse {
 
     /// Returns the error code, or `none`.
     pub(crate) fn code(&self) -> String {
-        self.json()["error"]["code"].as_str().unwrap_or("none").to_owned()
+        let error = &self.json()["error"];
+        let code = error["code"].as_str().or_else(|| error["data"]["code"].as_str());
+        code.unwrap_or("none").to_owned()
     }
 
     /// Returns the status and the error code.
