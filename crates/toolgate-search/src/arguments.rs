@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::entry::{ToolEntry, ToolParameter, ValueKind};
+use crate::entry::{ToolEntry, ToolParameter, ToolPurpose, ValueKind};
 use crate::values::{self, CalendarDate, SpanKind, ValueSpan};
 use crate::words::{self, split, stem};
 
@@ -22,6 +22,11 @@ const LINKING_WORDS: &[&str] = &[
     "a", "an", "and", "are", "as", "be", "called", "equal", "equals", "is", "named", "number", "of", "set",
     "should", "the", "to", "with",
 ];
+
+/// Words before a place or a name.
+const PLACE_PREPOSITIONS: &[&str] = &["at", "for", "from", "in", "near", "of", "on"];
+/// Words between a preposition and its noun.
+const ARTICLES: &[&str] = &["a", "an", "my", "our", "the", "this", "your"];
 
 /// Maximum number of words between a name and its value.
 const MAX_WORDS_BETWEEN: usize = 3;
@@ -86,6 +91,7 @@ impl<'a> ArgumentFiller<'a> {
             values: Map::new(),
         };
         filler.fill_choices();
+        filler.fill_assignments();
         filler.fill_named();
         filler.fill_by_role();
         filler.fill_lists();
@@ -110,6 +116,24 @@ impl<'a> ArgumentFiller<'a> {
                 }
             }
             self.values.insert(self.entry.parameters[at].name.clone(), value.clone());
+        }
+    }
+
+    /// Assigns values that are written as in code: `a=2`.
+    fn fill_assignments(&mut self) {
+        for span in 0..self.spans.len() {
+            let Some((name, value)) = self.spans[span].text.split_once('=') else { continue };
+            let Some(kind) = values::find_values(value).pop().map(|found| found.kind) else { continue };
+            let wanted = split(name);
+            let mut open = (0..self.roles.len()).filter(|at| self.is_open(*at));
+            let Some(at) = open.find(|at| split(&self.entry.parameters[*at].name) == wanted) else {
+                continue;
+            };
+            if self.roles[at].accepts(&kind) {
+                let range = self.spans[span].range.clone();
+                self.spans[span] = ValueSpan { range, text: value.to_owned(), kind };
+                self.assign(at, span);
+            }
         }
     }
 
@@ -192,11 +216,22 @@ impl<'a> ArgumentFiller<'a> {
 
     fn finish(mut self) -> ExtractedArguments {
         let (mut missing, mut unclear) = (Vec::new(), Vec::new());
+        let purpose = self.entry.purpose();
         for (at, parameter) in self.entry.parameters.iter().enumerate() {
             if !parameter.required || self.values.contains_key(&parameter.name) {
                 continue;
             }
             match self.roles[at] {
+                // Nothing in a sentence is a program, unless it is quoted.
+                ParameterRole::Words if purpose == Some(ToolPurpose::ExecuteCode) => {
+                    missing.push(parameter.name.clone());
+                }
+                ParameterRole::Words
+                    if purpose == Some(ToolPurpose::SearchWeb) && is_question(self.sentence) =>
+                {
+                    let question = self.sentence.trim().trim_end_matches(['?', '!', '.', ' ']);
+                    self.values.insert(parameter.name.clone(), Value::from(question));
+                }
                 ParameterRole::Words if self.is_only_words(at) => {
                     match value::free_text(self.sentence, &self.own) {
                         Some(rest) => {
@@ -210,7 +245,9 @@ impl<'a> ArgumentFiller<'a> {
                 | ParameterRole::Many
                 | ParameterRole::Choice
                 | ParameterRole::Flag => unclear.push(parameter.name.clone()),
-                role if self.is_hinted(role) => unclear.push(parameter.name.clone()),
+                role if self.is_hinted(role) || self.is_named_in_words(role) => {
+                    unclear.push(parameter.name.clone());
+                }
                 _ => missing.push(parameter.name.clone()),
             }
         }
@@ -224,6 +261,30 @@ impl<'a> ArgumentFiller<'a> {
         free.any(|(_, span)| role.hints_at(&span.kind))
     }
 
+    /// Returns true if the sentence may have a place or a name in plain words: `the curtains in the kitchen`. Such words
+    /// are no value, no part of the tool's own words, and follow a preposition.
+    fn is_named_in_words(&self, role: ParameterRole) -> bool {
+        if !matches!(role, ParameterRole::Place | ParameterRole::Name | ParameterRole::Handle) {
+            return false;
+        }
+        let mut follows_preposition = false;
+        for word in values::split_words(self.sentence) {
+            let text = word.lower();
+            let is_value = self.spans.iter().any(|span| span.range.contains(&word.begin));
+            if PLACE_PREPOSITIONS.contains(&text.as_str()) {
+                follows_preposition = true;
+            } else if is_value || !split(&text).iter().any(|word| words::is_content_word(word)) {
+                follows_preposition &= ARTICLES.contains(&text.as_str());
+            } else if follows_preposition {
+                if !split(&text).into_iter().all(|word| self.own.contains(&stem(word))) {
+                    return true;
+                }
+                follows_preposition = false;
+            }
+        }
+        false
+    }
+
     /// Returns true if no other required parameter takes free text.
     fn is_only_words(&self, at: usize) -> bool {
         let parameters = self.entry.parameters.iter().zip(&self.roles).enumerate();
@@ -232,6 +293,16 @@ impl<'a> ArgumentFiller<'a> {
         });
         others.next().is_none()
     }
+}
+
+/// Returns true for a question, as opposed to a command such as `search the web for cats`.
+fn is_question(sentence: &str) -> bool {
+    const QUESTION_WORDS: &[&str] = &[
+        "any", "are", "can", "did", "do", "does", "has", "have", "how", "is", "was", "were", "what", "when",
+        "where", "which", "who", "whom", "whose", "why", "will",
+    ];
+    let first = split(sentence).into_iter().next();
+    first.is_some_and(|word| QUESTION_WORDS.contains(&word.as_str()))
 }
 
 fn singular(name: &str) -> String {

@@ -1,14 +1,14 @@
 //! The choice: a tool, no tool, or a question to the user; and its confidence.
 //!
-//! Decides first if the query needs a tool at all, then if the best tool matches, then if the query contains the
-//! arguments that the tool requires. Invariant: the confidence is calibrated: it is the measured share of such choices
-//! that were right.
+//! Three steps: does the query need a tool at all; the best tool, although a search of the web or a computation may be needed
+//! without a word of the tool in the query; does the query contain the arguments that the tool requires. Invariant: the
+//! confidence is calibrated: it is the measured share of such choices that were right.
 
 use crate::arguments::ExtractedArguments;
-use crate::entry::ToolEntry;
+use crate::entry::{ToolEntry, ToolPurpose};
 use crate::index::{ParsedQuery, SearchHit, ToolIndex};
-use crate::intent::talk_similarity;
-use crate::values::find_values;
+use crate::intent::{computation_similarity, fresh_similarity, talk_similarity};
+use crate::values::{find_values, split_words};
 
 /// The tool that asks the user. Choosing it means asking.
 pub const ASK_TOOL: &str = "request_human_input";
@@ -32,6 +32,19 @@ const MAX_VALUES: usize = 3;
 
 /// Minimum score of the best tool; lower scores are a match by chance.
 const MIN_SCORE: f32 = 0.13;
+
+/// Minimum similarity to questions about the present, and to computations. Lower similarity occurs by chance.
+const MIN_FRESH: f32 = 0.1;
+const MIN_COMPUTATION: f32 = 0.19;
+
+/// A best tool with a lower score matches a question about the present by chance.
+const MAX_SCORE_FOR_SEARCH: f32 = 0.2;
+/// A tool with a higher score is preferred to the execution of code: it may be made for exactly this computation.
+const MAX_SCORE_FOR_CODE: f32 = 0.4;
+
+/// Words of a request that states one step. A longer one describes several, and their arguments come from each other's
+/// results, so a missing argument is no reason to ask before the first step.
+const MAX_STEP_WORDS: usize = 26;
 
 /// The decision for a query.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,9 +86,16 @@ impl ToolIndex {
     /// Decides among the entries that are visible to the caller.
     pub fn choose_among(&self, query: &str, is_visible: impl Fn(&ToolEntry) -> bool) -> ToolChoice {
         let query = ParsedQuery::new(query);
-        let hits = self.rank(&query, MAX_HITS, |entry| entry.name != ASK_TOOL && is_visible(entry));
+        let mut hits = self.rank(&query, MAX_HITS, |entry| entry.name != ASK_TOOL && is_visible(entry));
         let best = hits.first().map_or(0.0, |hit| hit.score);
         let gap = best - hits.get(1).map_or(0.0, |hit| hit.score);
+        if let Some(tool) = self.tool_for_need(&query, best, &is_visible) {
+            hits.retain(|other| other.name != tool.name);
+            hits.insert(0, SearchHit { name: tool.name.clone(), score: best });
+            hits.truncate(MAX_HITS);
+            let (decision, confidence) = (ChoiceDecision::Tool, NEED_CONFIDENCE);
+            return ToolChoice { decision, confidence, hits, missing: Vec::new() };
+        }
         let entry = hits.first().and_then(|hit| self.get(&hit.name));
         // A tool that matches only by chance must not cause questions about its parameters.
         let entry = entry.filter(|_| best >= MIN_SCORE);
@@ -95,7 +115,8 @@ impl ToolIndex {
                 missing: Vec::new(),
             };
         }
-        let missing = arguments.missing;
+        let is_one_step = split_words(query.text).len() <= MAX_STEP_WORDS;
+        let missing = if is_one_step { arguments.missing } else { Vec::new() };
         let is_asked = !missing.is_empty() || entry.is_none();
         let (decision, confidence) = if is_asked {
             (ChoiceDecision::Ask, ask_probability(talk_log_odds))
@@ -104,7 +125,26 @@ impl ToolIndex {
         };
         ToolChoice { decision, confidence, hits, missing }
     }
+
+    /// Returns the tool that searches the web or executes code, if the query needs that and no tool fits better.
+    fn tool_for_need(
+        &self,
+        query: &ParsedQuery<'_>,
+        best: f32,
+        is_visible: impl Fn(&ToolEntry) -> bool,
+    ) -> Option<&ToolEntry> {
+        let embedding = query.embedding.as_ref()?;
+        let find = |purpose| self.with_purpose(purpose).find(|entry| is_visible(entry));
+        if best < MAX_SCORE_FOR_CODE && computation_similarity(embedding) >= MIN_COMPUTATION {
+            return find(ToolPurpose::ExecuteCode);
+        }
+        let needs_search = best < MAX_SCORE_FOR_SEARCH && fresh_similarity(embedding) >= MIN_FRESH;
+        if needs_search { find(ToolPurpose::SearchWeb) } else { None }
+    }
 }
+
+/// Confidence of a choice by need.
+const NEED_CONFIDENCE: f32 = 0.8;
 
 /// Returns the log-odds that a query needs no tool. `has_all`: the query contains all required arguments of the best
 /// tool.
@@ -206,5 +246,33 @@ mod tests {
         check("book me a flight to Lima", ChoiceDecision::Ask, "", &[]);
         let nothing = ToolIndex::default().choose("send 20 euros to Ben");
         assert_eq!((nothing.decision, nothing.hits), (ChoiceDecision::Ask, Vec::new()));
+    }
+
+    /// These share no word with the tool they need.
+    #[test]
+    fn chooses_search_and_code_by_need() {
+        let text = |name: &str| json!({"properties": {name: {"type": "string"}}, "required": [name]});
+        let mut index = index();
+        for (name, description, parameter) in [
+            ("web_search", "Searches the web and returns titles, links and excerpts", "query"),
+            ("code_execution", "Executes code in a sandbox and returns its output", "code"),
+        ] {
+            index.put(ToolEntry {
+                name: name.to_owned(),
+                description: description.to_owned(),
+                parameters: ToolParameter::from_schema(&text(parameter)),
+                ..ToolEntry::default()
+            });
+        }
+        let first = |query: &str| {
+            let choice = index.choose(query);
+            (choice.decision, choice.hits.first().map_or(String::new(), |hit| hit.name.clone()))
+        };
+        let tool = |name: &str| (ChoiceDecision::Tool, name.to_owned());
+        assert_eq!(first("is the tower open on Mondays?"), tool("web_search"));
+        assert_eq!(first("are flights from the capital delayed today?"), tool("web_search"));
+        assert_eq!(first("what is 18 % of 4,310?"), tool("code_execution"));
+        assert_eq!(first("what is the weather in Oslo?"), tool("get_weather"));
+        assert_eq!(first("write a poem about the sea").0, ChoiceDecision::None);
     }
 }

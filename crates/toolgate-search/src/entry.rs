@@ -3,10 +3,17 @@
 //! The owner of a tool creates its entry; the index needs only words. Invariant: a schema of any shape is accepted, and
 //! yields no parameters in the worst case.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
+
+use crate::words::split;
 
 /// Maximum number of parameters read from a schema. More of them say nothing about the purpose of a tool.
 const MAX_PARAMETERS: usize = 64;
+
+/// Characters of a description that state the purpose.
+const MAX_PURPOSE_CHARS: usize = 80;
 
 /// Maximum depth of nested objects.
 const MAX_DEPTH: usize = 4;
@@ -23,6 +30,36 @@ pub struct ToolEntry {
     pub parameters: Vec<ToolParameter>,
     /// Example queries for the tool.
     pub examples: Vec<String>,
+}
+
+/// A purpose that queries do not name: "Are trains running today?" needs a search and does not say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolPurpose {
+    /// Searches the web for a query.
+    SearchWeb,
+    /// Executes code.
+    ExecuteCode,
+}
+
+impl ToolEntry {
+    /// Returns the purpose, if the tool states it in its name or at the start of its description, and takes a query or
+    /// code.
+    pub fn purpose(&self) -> Option<ToolPurpose> {
+        let about: String = self.description.chars().take(MAX_PURPOSE_CHARS).collect();
+        let words: HashSet<String> = [self.name.as_str(), &about].into_iter().flat_map(split).collect();
+        let says = |any: &[&str]| any.iter().any(|word| words.contains(*word));
+        let takes = |any: &[&str]| {
+            let mut required = self.parameters.iter().filter(|parameter| parameter.required);
+            required.any(|one| one.kind == ValueKind::Text && any.contains(&one.name.as_str()))
+        };
+        if says(&["search", "searches"]) && says(&["web", "internet"]) && takes(&["query", "q"]) {
+            Some(ToolPurpose::SearchWeb)
+        } else if says(&["execute", "executes", "execution", "run", "runs"]) && takes(&["code"]) {
+            Some(ToolPurpose::ExecuteCode)
+        } else {
+            None
+        }
+    }
 }
 
 /// A parameter of a tool.

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use crate::arguments::ExtractedArguments;
 use crate::choice::{ChoiceDecision, ToolChoice};
 use crate::entry::{ToolEntry, ToolParameter};
 use crate::index::ToolIndex;
@@ -34,6 +35,16 @@ pub struct GoldLine {
     /// Language of the query.
     #[serde(default)]
     pub lang: String,
+    /// The correct call, if it is known.
+    #[serde(default)]
+    pub call: Option<GoldCall>,
+}
+
+/// The correct call for a query.
+#[derive(Debug, Clone, Deserialize)]
+pub struct GoldCall {
+    pub tool: String,
+    pub arguments: Map<String, Value>,
 }
 
 /// The correct decision for a query.
@@ -70,9 +81,25 @@ pub struct UnknownCatalog {
 pub struct EvalAnswer<'a> {
     pub line: &'a GoldLine,
     pub choice: ToolChoice,
+    /// True if the arguments extracted for the correct tool are those of its call; `None` if the line has no call.
+    pub arguments: Option<bool>,
 }
 
-impl EvalAnswer<'_> {
+impl<'a> EvalAnswer<'a> {
+    /// Answers a line with an index.
+    pub fn of(line: &'a GoldLine, index: &ToolIndex) -> Self {
+        let expected = line.call.as_ref().and_then(|call| Some((call, index.get(&call.tool)?)));
+        let arguments = expected.map(|(call, entry)| {
+            let found = ExtractedArguments::extract(&line.query, entry, None).values;
+            found.len() == call.arguments.len()
+                && call
+                    .arguments
+                    .iter()
+                    .all(|(name, value)| found.get(name).is_some_and(|is| same_value(is, value)))
+        });
+        Self { line, choice: index.choose(&line.query), arguments }
+    }
+
     /// Returns true if the choice is correct.
     pub fn is_correct(&self) -> bool {
         match (self.line.kind, self.choice.decision) {
@@ -86,6 +113,17 @@ impl EvalAnswer<'_> {
     pub fn is_among(&self, first: usize) -> bool {
         self.choice.hits.iter().take(first).any(|hit| self.line.tools.contains(&hit.name))
     }
+}
+
+/// Compares values as a reader would: `"Paris"` is `paris`, and 5 is `"5"`.
+fn same_value(one: &Value, other: &Value) -> bool {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.trim().to_lowercase(),
+        value => value.to_string(),
+    };
+    one == other
+        || one.as_f64().is_some_and(|number| Some(number) == other.as_f64())
+        || text(one) == text(other)
 }
 
 /// Runs every line against its catalog, in order. Calls `done` with the number of lines finished so far.
@@ -105,14 +143,11 @@ pub fn evaluate<'a>(
         // If there is only one catalog, it is used for every line.
         let only = (catalogs.len() == 1).then(|| catalogs.iter().next()).flatten();
         let (name, entries) = catalogs.get_key_value(&line.catalog).or(only).ok_or_else(no_catalog)?;
-        let choice = match sample {
-            Some(sample) => sample_catalog(entries, line, sample, at).choose(&line.query),
-            None => {
-                let index = indexes.entry(name).or_insert_with(|| ToolIndex::new(entries.iter().cloned()));
-                index.choose(&line.query)
-            }
-        };
-        answers.push(EvalAnswer { line, choice });
+        let sampled = sample.map(|sample| sample_catalog(entries, line, sample, at));
+        let index = sampled.as_ref().unwrap_or_else(|| {
+            indexes.entry(name).or_insert_with(|| ToolIndex::new(entries.iter().cloned()))
+        });
+        answers.push(EvalAnswer::of(line, index));
         done(at + 1);
     }
     Ok(answers)

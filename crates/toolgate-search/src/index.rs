@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use crate::entry::ToolEntry;
+use crate::entry::{ToolEntry, ToolPurpose};
 use crate::lexical::{LexicalIndex, WeightedTerms};
 use crate::masks::mask_query;
 use crate::model::Embedding;
@@ -42,6 +42,8 @@ pub struct ToolIndex {
     /// Slots by [`folded`] name, with and without the server prefix.
     folded: HashMap<String, Vec<usize>>,
     free: Vec<usize>,
+    /// Slots of tools with a purpose.
+    purposes: Vec<(usize, ToolPurpose)>,
     /// Number of insertions so far.
     inserted: u64,
     lexical: LexicalIndex,
@@ -135,6 +137,7 @@ impl ToolIndex {
             self.folded.entry(name).or_default().push(at);
         }
         self.names.insert(entry.name.clone(), at);
+        self.purposes.extend(entry.purpose().map(|purpose| (at, purpose)));
         self.slots[at] = Some(IndexSlot { entry, order, embedding, examples });
     }
 
@@ -154,6 +157,12 @@ impl ToolIndex {
     pub fn get(&self, name: &str) -> Option<&ToolEntry> {
         let at = self.names.get(name)?;
         self.slots[*at].as_ref().map(|slot| &slot.entry)
+    }
+
+    /// Returns the entries with a purpose.
+    pub(crate) fn with_purpose(&self, purpose: ToolPurpose) -> impl Iterator<Item = &ToolEntry> {
+        let slots = self.purposes.iter().filter(move |(_, its)| *its == purpose);
+        slots.filter_map(|(slot, _)| self.slots[*slot].as_ref().map(|slot| &slot.entry))
     }
 
     /// Returns the entries, in no particular order.
@@ -234,6 +243,7 @@ impl ToolIndex {
         let at = self.names.remove(name)?;
         let slot = self.slots[at].take()?;
         self.lexical.remove(at);
+        self.purposes.retain(|(slot, _)| *slot != at);
         for name in folded_names(name) {
             if let Some(slots) = self.folded.get_mut(&name) {
                 slots.retain(|slot| *slot != at);

@@ -1,8 +1,8 @@
-//! Intent: estimates if a query is talk, which needs no tool, or an action, which does.
+//! Intent: estimates the need behind a query: nothing but words, an action, facts of the present, or a computation.
 //!
 //! Talk is answered from general knowledge or by writing; an action looks up or changes something outside, whatever
-//! tools there are. Example sentences of both kinds form two regions of the embedding space, and the difference of
-//! their means is a direction. Invariant: the examples cover kinds of queries, and none is taken from an evaluation
+//! tools there are. Example sentences of each kind form regions of the embedding space, and the difference of the means
+//! of two regions is a direction. Invariant: the examples cover kinds of queries, and none is taken from an evaluation
 //! set.
 
 use std::sync::LazyLock;
@@ -13,13 +13,37 @@ use crate::model::Embedding;
 const TALK_SENTENCES: &str = include_str!("../model/talk.txt");
 /// Example queries that need one.
 const ACTION_SENTENCES: &str = include_str!("../model/deeds.txt");
+/// Example questions that need facts of the present.
+const FRESH_SENTENCES: &str = include_str!("../model/fresh.txt");
+/// Example queries that need a computation.
+const COMPUTATION_SENTENCES: &str = include_str!("../model/computation.txt");
 
 static TALK_DIRECTION: LazyLock<Option<Embedding>> =
     LazyLock::new(|| Embedding::direction_between(sentences(ACTION_SENTENCES), sentences(TALK_SENTENCES)));
+static FRESH_DIRECTION: LazyLock<Option<Embedding>> =
+    LazyLock::new(|| Embedding::direction_between(sentences(TALK_SENTENCES), sentences(FRESH_SENTENCES)));
+static COMPUTATION_DIRECTION: LazyLock<Option<Embedding>> = LazyLock::new(|| {
+    let others = sentences(TALK_SENTENCES).chain(sentences(FRESH_SENTENCES));
+    Embedding::direction_between(others, sentences(COMPUTATION_SENTENCES))
+});
 
 /// Returns the similarity of a query to talk: above 0 it needs no tool, below it needs one.
 pub(crate) fn talk_similarity(query: &Embedding) -> f32 {
-    TALK_DIRECTION.as_ref().map_or(0.0, |toward| query.cosine(toward))
+    similarity(query, &TALK_DIRECTION)
+}
+
+/// Returns the similarity of a query to questions about the present.
+pub(crate) fn fresh_similarity(query: &Embedding) -> f32 {
+    similarity(query, &FRESH_DIRECTION)
+}
+
+/// Returns the similarity of a query to computations.
+pub(crate) fn computation_similarity(query: &Embedding) -> f32 {
+    similarity(query, &COMPUTATION_DIRECTION)
+}
+
+fn similarity(query: &Embedding, direction: &Option<Embedding>) -> f32 {
+    direction.as_ref().map_or(0.0, |toward| query.cosine(toward))
 }
 
 fn sentences(text: &str) -> impl Iterator<Item = &str> {

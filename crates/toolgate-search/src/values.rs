@@ -168,6 +168,7 @@ pub(crate) fn parse_number(word: &str) -> Option<f64> {
     if let Some(at) = WORDS.iter().position(|known| *known == lower) {
         return Some((at + 2) as f64);
     }
+    let lower = without_unit(&lower);
     let figures = lower.trim_start_matches(['$', '€', '£', '#', '+']).trim_end_matches(['%', '€', '$', '°']);
     let is_number = figures.starts_with(|first: char| first.is_ascii_digit() || first == '-')
         && figures.bytes().all(|letter| letter.is_ascii_digit() || b".,-".contains(&letter));
@@ -177,6 +178,26 @@ pub(crate) fn parse_number(word: &str) -> Option<f64> {
         .all(|group| group.split('.').next().is_some_and(|digits| digits.len() == 3));
     let plain = if is_grouped { figures.replace(',', "") } else { return None };
     is_number.then(|| plain.parse().ok()).flatten()
+}
+
+/// Removes the unit that is attached to a number: `440hz`, `74-year-old`, `18th`.
+fn without_unit(word: &str) -> &str {
+    const UNITS: &[&str] = &[
+        "a", "atm", "bar", "c", "cm", "db", "f", "ft", "g", "gb", "ghz", "h", "hp", "hr", "hz", "in", "j",
+        "j/k", "k", "kb", "kg", "khz", "km", "km/h", "kw", "kwh", "l", "lb", "lbs", "m", "m/s", "m/s^2",
+        "m^2", "m^3", "ma", "mb", "mg", "mhz", "mi", "min", "ml", "mm", "mph", "ms", "n", "nd", "nm", "oz",
+        "pa", "pm", "px", "rd", "s", "sec", "st", "t", "tb", "th", "v", "w", "yd", "°c", "°f", "m²", "m³",
+    ];
+    let digits = word.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    if digits.is_empty() || digits.len() == word.len() {
+        return word;
+    }
+    // The unit itself may have a digit: `m^3`.
+    let number = word.find(|letter: char| letter.is_alphabetic() || letter == '°').unwrap_or(word.len());
+    if UNITS.contains(&&word[number..]) {
+        return &word[..number];
+    }
+    if is_counted(word) { word.split('-').next().unwrap_or(word) } else { word }
 }
 
 /// Returns the number of words of a street address that starts with a house number.
@@ -224,11 +245,13 @@ fn is_code(word: &str) -> bool {
         || (digits && !letters && word.len() > 1)
 }
 
-/// Returns true for a number with the thing it counts: `20-sided`.
+/// Returns true for a number with the thing it counts: `20-sided`, `74-year-old`.
 fn is_counted(word: &str) -> bool {
-    word.split_once('-').is_some_and(|(number, what)| {
-        number.bytes().all(|letter| letter.is_ascii_digit())
-            && what.bytes().all(|letter| letter.is_ascii_lowercase())
+    word.split_once('-').is_some_and(|(number, unit)| {
+        !number.is_empty()
+            && number.bytes().all(|letter| letter.is_ascii_digit())
+            && unit.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'-')
+            && unit.starts_with(|first: char| first.is_ascii_lowercase())
     })
 }
 

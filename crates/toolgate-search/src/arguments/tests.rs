@@ -34,6 +34,10 @@ fn free_text_goes_to_a_single_text_parameter() {
     check("search for 'red shoes'", &search, json!({"query": "red shoes"}), &[]);
     check("please search the web!", &search, json!({}), &["query"]);
     check("search the web for this: Who was it?", &search, json!({"query": "Who was it?"}), &[]);
+    check("is the web down today?", &search, json!({"query": "is the web down today"}), &[]);
+    let code = entry("code_execution", json!({"code": {"type": "string"}}), &["code"]);
+    check("run `print(1)`", &code, json!({"code": "print(1)"}), &[]);
+    check("what is 3 times 7?", &code, json!({}), &["code"]);
 }
 
 #[test]
@@ -55,6 +59,14 @@ fn values_go_to_parameters_of_their_role() {
         &[],
     );
     check("a train from Bergen tomorrow", &trains, json!({"from": "Bergen", "date": "2026-02-01"}), &["to"]);
+    check("trains from the capital to Oslo", &trains, json!({"to": "Oslo"}), &["date", "from?"]);
+    let heat = entry(
+        "heat",
+        json!({"a": {"type": "number"}, "b": {"type": "number"}, "room": {"type": "string", "description": "The place"}}),
+        &["a", "b", "room"],
+    );
+    check("heat the kitchen with a=2 and b=6", &heat, json!({"a": 2, "b": 6}), &["room"]);
+    check("heat with a=2 and b=6 in the kitchen", &heat, json!({"a": 2, "b": 6}), &["room?"]);
     check("I want to go by train", &trains, json!({}), &["from", "to", "date"]);
 }
 

@@ -55,6 +55,10 @@ pub struct ToolRecall {
     pub first: Option<f64>,
     /// Share with a correct tool among the first five hits.
     pub recall5: Option<f64>,
+    /// Share answered with a question instead (over-asking).
+    pub asked: Option<f64>,
+    /// Of the lines with a call, the share with the correct arguments.
+    pub arguments: Option<f64>,
 }
 
 /// Metrics of lines for which no tool is correct.
@@ -147,6 +151,8 @@ impl ToolRecall {
             top1: share(lines.iter().map(|answer| answer.is_correct())),
             first: share(lines.iter().map(|answer| answer.is_among(1))),
             recall5: share(lines.iter().map(|answer| answer.is_among(5))),
+            asked: share(lines.iter().map(|answer| answer.choice.decision == ChoiceDecision::Ask)),
+            arguments: share(lines.iter().filter_map(|answer| answer.arguments)),
         }
     }
 }

@@ -17,6 +17,7 @@ fn tools() -> BTreeMap<String, Vec<ToolEntry>> {
 
 fn lines(texts: &[(&str, &str, ExpectedKind)]) -> Vec<GoldLine> {
     let line = |(query, tool, kind): &(&str, &str, ExpectedKind)| GoldLine {
+        call: None,
         query: (*query).to_owned(),
         tools: vec![(*tool).to_owned()],
         kind: *kind,

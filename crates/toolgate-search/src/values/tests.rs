@@ -56,7 +56,9 @@ fn finds_numbers() {
     check("$1,250.50 and -3 and 20%", &["number 1250.5|$1,250.50", "number -3|-3", "number 20|20%"]);
     check("a table for four", &["number 4|four"]);
     check("order #123", &["number 123|#123"]);
-    check("a 20-sided die", &[]);
+    check("a 20-sided die", &["number 20|20-sided"]);
+    check("a 74-year-old at 440Hz", &["number 74|74-year-old", "number 440|440Hz"]);
+    check("10 m^3 at 300K, model X300K", &["number 10|10", "code|m^3", "number 300|300K", "code|X300K"]);
 }
 
 #[test]

@@ -154,9 +154,13 @@ fn report_text(report: &EvalReport) -> String {
                 (format_share(recalled.top1), format_share(recalled.first), format_share(recalled.recall5));
             let _ = writeln!(
                 text,
-                "  {name:5} {:4}  chosen {top1}, first {first}, recall@5 {recall5}",
-                recalled.n
+                "  {name:5} {:4}  chosen {top1}, first {first}, recall@5 {recall5}, asked about {}",
+                recalled.n,
+                format_share(recalled.asked)
             );
+            if recalled.arguments.is_some() {
+                let _ = writeln!(text, "        arguments right {}", format_share(recalled.arguments));
+            }
         }
         for (name, judged) in [("none", none), ("ask", ask)].into_iter().filter(|(_, one)| one.n > 0) {
             let (precision, recall) = (format_share(judged.precision), format_share(judged.recall));
