@@ -1,7 +1,7 @@
 //! The choice: a tool, no tool, or a question to the user; and its confidence.
 //!
-//! Three steps: does the query need a tool at all; the best tool, although a search of the web or a computation may be needed
-//! without a word of the tool in the query; does the query contain the arguments that the tool requires. Invariant: the
+//! Decides first if the query needs a search of the web or a computation, which it seldom names; then if it needs a tool
+//! at all, if the best tool matches, and if the query contains the arguments that the tool requires. Invariant: the
 //! confidence is calibrated: it is the measured share of such choices that were right.
 
 use crate::arguments::ExtractedArguments;
