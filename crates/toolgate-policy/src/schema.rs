@@ -18,7 +18,7 @@ use crate::grant::{Grant, Input};
 use cost::{MAX_PATTERN_BYTES, SchemaCost, schema_cost};
 pub use cost::{SchemaFault, check, pattern_is_linear};
 pub use nulls::without_nulls;
-pub use unchecked::{UncheckedPattern, checkable};
+pub use unchecked::{UncheckedPatterns, checkable};
 
 /// Problems reported per value.
 const MAX_PROBLEMS: usize = 8;

@@ -19,7 +19,7 @@ use toolgate_types::{
     ToolSettings,
 };
 use toolgate_upstream::invoke::{RemoteTool, ServerRequest};
-use toolgate_upstream::offer::ServerOffer;
+use toolgate_upstream::offer::{ServerOffer, visible};
 use toolgate_upstream::openapi::{ApiOperation, LoadedApi};
 use toolgate_upstream::{BuiltinTool, RawJson};
 
@@ -418,6 +418,20 @@ impl CatalogTool {
         self.compiled.get().is_some()
     }
 
+    /// Names the parts of its values that reach its server, or a caller, without a check. Empty for own tools.
+    pub fn unchecked(&self) -> Vec<String> {
+        let schemas = std::iter::once(&self.input_schema).chain(&self.output_schema);
+        let note = |raw: &RawJson| {
+            let value: serde_json::Value = raw.parse().unwrap_or_default();
+            let (checked, patterns) = schema::checkable(&value);
+            match schema::check(&checked) {
+                Ok(()) => patterns.map(|patterns| patterns.to_string()),
+                Err(fault) => Some(format!("values are not checked at all: {fault}")),
+            }
+        };
+        schemas.filter(|_| self.server.is_some()).filter_map(note).collect()
+    }
+
     /// Compiled schemas and policy subject, created once per definition, by the first call.
     pub(crate) fn compiled(&self) -> &CompiledTool {
         self.compiled.get_or_init(|| {
@@ -427,7 +441,7 @@ impl CatalogTool {
                 let value: serde_json::Value = raw.parse().unwrap_or_default();
                 let (value, _) = match self.server {
                     Some(_) => schema::checkable(&value),
-                    None => (Cow::Borrowed(&value), Vec::new()),
+                    None => (Cow::Borrowed(&value), None),
                 };
                 SchemaValidator::new(&value).unwrap_or_else(|error| {
                     let is_unchecked = self.server.is_some();
@@ -512,7 +526,7 @@ impl CatalogTool {
         text
     }
 
-    /// Writes the definition under the caller-facing name, otherwise as the server wrote it.
+    /// Writes the definition under the caller-facing name, otherwise as the server wrote it, without hidden characters.
     fn write_definition(&self, out: &mut String, words: &ListingOverrides<'_>) {
         let name = serde_json::Value::from(words.name.unwrap_or(&self.name));
         out.push_str(&format!(r#"{{"name":{name}"#));
@@ -528,6 +542,7 @@ impl CatalogTool {
             }
             return out.push('}');
         };
+        let definition = visible(definition);
         let members = definition.members();
         if let Some(description) =
             description.as_ref().filter(|_| members.iter().all(|(name, _)| name != "description"))

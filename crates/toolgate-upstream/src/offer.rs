@@ -267,10 +267,10 @@ pub(crate) fn parse_tool(definition: RawJson) -> OfferedTool {
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
     let title = shape.title.as_deref().unwrap_or_default();
-    let (checked_input, mut unchecked) = schema::checkable(&input);
-    let (checked_output, more) = schema::checkable(&output);
-    unchecked.extend(more);
-    let mut notes: Vec<_> = unchecked.iter().map(|pattern| pattern.to_string()).collect();
+    let (checked_input, unchecked_input) = schema::checkable(&input);
+    let (checked_output, unchecked_output) = schema::checkable(&output);
+    let unchecked = unchecked_input.into_iter().chain(unchecked_output);
+    let mut notes: Vec<_> = unchecked.map(|patterns| sanitize(&patterns.to_string()).into_owned()).collect();
     if description.len() > LONG_DESCRIPTION_BYTES {
         notes.push(format!("its description has {} bytes", description.len()));
     }
@@ -291,11 +291,11 @@ pub(crate) fn parse_tool(definition: RawJson) -> OfferedTool {
     OfferedTool {
         title: shape.title.as_deref().map(|title| sanitize(title).into_owned()),
         description: sanitize(description).into_owned(),
-        input_schema: definition.slice(shape.input_schema.get()),
+        input_schema: visible(&definition.slice(shape.input_schema.get())),
         output_schema: shape
             .output_schema
             .filter(|schema| schema.get() != "null")
-            .map(|schema| definition.slice(schema.get())),
+            .map(|schema| visible(&definition.slice(schema.get()))),
         annotations: serde_json::from_value(annotations).unwrap_or_default(),
         name: shape.name,
         mirrors,
@@ -378,6 +378,29 @@ fn find_hidden(value: &Value) -> Option<String> {
             first_hidden(name).map(hidden_character_fault).or_else(|| find_hidden(member))
         }),
         _ => None,
+    }
+}
+
+/// Returns JSON without hidden characters, written out or escaped. A person may approve a tool that has some; models see
+/// it without them.
+pub fn visible(json: &RawJson) -> RawJson {
+    let may_hide = !json.as_str().is_ascii() || json.as_str().contains("\\u");
+    match json.parse::<Value>() {
+        Ok(value) if may_hide && find_hidden(&value).is_some() => RawJson::from_value(&without_hidden(value)),
+        _ => json.clone(),
+    }
+}
+
+fn without_hidden(value: Value) -> Value {
+    match value {
+        Value::String(text) => sanitize(&text).into(),
+        Value::Array(items) => items.into_iter().map(without_hidden).collect(),
+        Value::Object(members) => {
+            let member =
+                |(name, value): (String, Value)| (sanitize(&name).into_owned(), without_hidden(value));
+            members.into_iter().map(member).collect()
+        }
+        other => other,
     }
 }
 

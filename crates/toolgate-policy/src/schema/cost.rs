@@ -261,6 +261,29 @@ impl<'a> SchemaWalk<'a> {
     }
 }
 
+/// Separates the usable patterns of one schema from the others, with the same limits as [`check`].
+#[derive(Default)]
+pub(super) struct PatternLimits {
+    known: HashMap<String, bool>,
+    large_patterns: usize,
+}
+
+impl PatternLimits {
+    /// Returns true if a pattern can be used. Each is compiled once.
+    pub(super) fn admit(&mut self, pattern: &str) -> bool {
+        if let Some(known) = self.known.get(pattern) {
+            return *known;
+        }
+        let is_usable = compiles_within(pattern, ORDINARY_PATTERN_BYTES)
+            || self.large_patterns < MAX_LARGE_PATTERNS && {
+                self.large_patterns += 1;
+                pattern_is_linear(pattern).is_ok()
+            };
+        self.known.insert(pattern.to_owned(), is_usable);
+        is_usable
+    }
+}
+
 /// Rejects a pattern that cannot be matched in linear time, or that is too large.
 ///
 /// # Errors

@@ -305,9 +305,9 @@ impl<'a> CatalogBuilder<'a> {
                 );
             }
         }
-        let qualified = format!("{}{SEPARATOR}{name}", server.prefix());
-        let is_known = |before: &Catalog| before.resolve(&qualified).is_some();
-        if state == ToolState::Ready && !self.inputs.previous.is_some_and(is_known) {
+        // A pinned definition was seen before, perhaps by another command: `tools show` repeats the notes.
+        let is_new = self.inputs.pins.get(server, &offered.name).is_none_or(|pin| pin.hash != offered.hash);
+        if state == ToolState::Ready && is_new {
             for note in &offered.notes {
                 self.add_event(EventLevel::Warning, format!("Tool '{name}' from MCP '{server}': {note}"));
             }

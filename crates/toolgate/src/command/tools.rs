@@ -158,12 +158,16 @@ fn show(name: &str, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8
             let may = |may: bool| if may { "may" } else { "may not" };
             output.result(&format!(
                 "{BOLD}{name}{BOLD:#}{title} {DIM}{from}{DIM:#}{}\n{description}\n\n\
-                 version {version}, {} risk, {} be repeated, {} be cached\n{}\n{schema}\n",
+                 version {version}, {} risk, {} be repeated, {} be cached\n{}{}\n{schema}\n",
                 quarantine_note(tool),
                 risk.label(),
                 may(*idempotent),
                 may(*cacheable),
                 limits_text(&runtime.limits_in_force(tool), tool),
+                tool.unchecked()
+                    .iter()
+                    .map(|note| format!("\nnote: {}", printable(note)))
+                    .collect::<String>(),
             ));
             Ok(DONE)
         },
