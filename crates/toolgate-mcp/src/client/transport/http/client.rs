@@ -19,7 +19,7 @@ use super::super::tls::{self, FileStamps};
 use super::super::{OpenError, RemoteOptions, redacted_url, redirect_error, retry_after, root_cause};
 use super::SESSION_ID;
 use super::plain::{self, PlainPool};
-use crate::client::oauth::{Authorization, DPOP};
+use crate::client::oauth::{Authorization, DPOP, TokenSource};
 use crate::link::LinkError;
 use crate::network::BlockedAddress;
 
@@ -191,8 +191,8 @@ impl HttpClient {
         RequestHeaders { configured, protocol: Vec::with_capacity(USUAL_HEADERS) }
     }
 
-    /// Sends a request with [headers](Self::headers) and waits for the head of the response. If the server requires a
-    /// token that can be obtained without a browser, the request is sent a second time.
+    /// Sends a request with [headers](Self::headers), waits for the head of the response, and follows redirects within
+    /// the origin: those cannot carry credentials to another host.
     pub(in crate::client::transport) async fn send<'a>(
         &self,
         method: Method,
@@ -201,9 +201,46 @@ impl HttpClient {
         headers: impl Fn() -> RequestHeaders<'a>,
         body: Option<Bytes>,
     ) -> Result<HttpResponse, LinkError> {
-        let Some(tokens) = &self.options.tokens else {
-            return self.send_once(method, url, accept, headers(), body).await;
-        };
+        let mut url = Cow::Borrowed(url);
+        for _ in 0..=MAX_REDIRECTS {
+            let response = match &self.options.tokens {
+                None => self.send_once(method.clone(), &url, accept, headers(), body.clone()).await?,
+                Some(tokens) => {
+                    let sending = self.send_authorized(tokens, &method, &url, accept, &headers, body.clone());
+                    Box::pin(sending).await?
+                }
+            };
+            if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+                // Decompression removes the header, so a remaining one is an encoding we did not offer.
+                return match response.headers().get(CONTENT_ENCODING).map(|value| excerpt(value.as_bytes())) {
+                    Some(encoding) if !encoding.eq_ignore_ascii_case("identity") => {
+                        Err(LinkError::Encoding(encoding.chars().take(64).collect()))
+                    }
+                    _ => Ok(response),
+                };
+            }
+            let location = response.headers().get(LOCATION).map(HeaderValue::as_bytes);
+            // A 303 refers to the result of a request that was executed; sent again, it would be executed twice.
+            let may_follow = response.status() != StatusCode::SEE_OTHER || method == Method::GET;
+            match same_origin_target(&url, location).filter(|_| may_follow) {
+                Some(target) => url = Cow::Owned(target),
+                None => return Err(redirect_error(&url, location)),
+            }
+        }
+        Err(LinkError::Io(format!("`{}` redirects more than {MAX_REDIRECTS} times", self.shown)))
+    }
+
+    /// Sends a request with a token to one URL. If the server requires another token that can be obtained without a
+    /// browser, the request is sent a second time.
+    async fn send_authorized<'a>(
+        &self,
+        tokens: &TokenSource,
+        method: &Method,
+        url: &Url,
+        accept: &'static str,
+        headers: impl Fn() -> RequestHeaders<'a>,
+        body: Option<Bytes>,
+    ) -> Result<HttpResponse, LinkError> {
         let (mut retried, mut has_new_nonce) = (false, false);
         loop {
             let Authorization { token, proof, generation } = tokens.authorize(method.as_str(), url).await?;
@@ -235,7 +272,6 @@ impl HttpClient {
         }
     }
 
-    /// Sends a request, and follows redirects within the origin: they cannot carry credentials to another host.
     async fn send_once(
         &self,
         method: Method,
@@ -248,46 +284,22 @@ impl HttpClient {
         if body.is_some() {
             headers.set(CONTENT_TYPE, &b"application/json"[..]);
         }
-        let mut url = Cow::Borrowed(url);
-        for _ in 0..=MAX_REDIRECTS {
-            let response = match &self.pool {
-                ConnectionPool::Plain(plain) => {
-                    let sent = plain.send(method.clone(), &url, &headers, body.clone()).await;
-                    HttpResponse::Plain(sent.map_err(|failure| self.describe_plain_error(&failure))?)
-                }
-                ConnectionPool::Reqwest(client) => {
-                    let blocked = self.options.addresses.check_literal(&url);
-                    blocked.map_err(|blocked| self.blocked_error(&blocked))?;
-                    let request = self.current(client).request(method.clone(), url.clone().into_owned());
-                    let request = request.headers(headers.to_map());
-                    let request = match body.clone() {
-                        Some(body) => request.body(body),
-                        None => request,
-                    };
-                    let sent = request.send().await;
-                    HttpResponse::Reqwest(
-                        sent.map_err(|error| self.describe_error(&BodyError::Reqwest(error)))?,
-                    )
-                }
-            };
-            if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-                // Decompression removes the header, so a remaining one is an encoding we did not offer.
-                return match response.headers().get(CONTENT_ENCODING).map(|value| excerpt(value.as_bytes())) {
-                    Some(encoding) if !encoding.eq_ignore_ascii_case("identity") => {
-                        Err(LinkError::Encoding(encoding.chars().take(64).collect()))
-                    }
-                    _ => Ok(response),
+        Ok(match &self.pool {
+            ConnectionPool::Plain(plain) => {
+                let sent = plain.send(method, url, &headers, body).await;
+                HttpResponse::Plain(sent.map_err(|failure| self.describe_plain_error(&failure))?)
+            }
+            ConnectionPool::Reqwest(client) => {
+                self.options.addresses.check_literal(url).map_err(|blocked| self.blocked_error(&blocked))?;
+                let request = self.current(client).request(method, url.clone()).headers(headers.to_map());
+                let request = match body {
+                    Some(body) => request.body(body),
+                    None => request,
                 };
+                let sent = request.send().await;
+                HttpResponse::Reqwest(sent.map_err(|error| self.describe_error(&BodyError::Reqwest(error)))?)
             }
-            let location = response.headers().get(LOCATION).map(HeaderValue::as_bytes);
-            // A 303 refers to the result of a request that was executed; sent again, it would be executed twice.
-            let may_follow = response.status() != StatusCode::SEE_OTHER || method == Method::GET;
-            match same_origin_target(&url, location).filter(|_| may_follow) {
-                Some(target) => url = Cow::Owned(target),
-                None => return Err(redirect_error(&url, location)),
-            }
-        }
-        Err(LinkError::Io(format!("`{}` redirects more than {MAX_REDIRECTS} times", self.shown)))
+        })
     }
 
     /// Returns the client, rebuilt if certificate files changed.
@@ -352,10 +364,27 @@ impl HttpClient {
     }
 }
 
-/// Returns the target of a redirect if it has the same origin.
+/// Returns the target of a redirect if it has the same origin. It gets the credentials of the URL, and no others.
 fn same_origin_target(from: &Url, location: Option<&[u8]>) -> Option<Url> {
-    let target = from.join(std::str::from_utf8(location?).ok()?).ok()?;
+    let mut target = from.join(std::str::from_utf8(location?).ok()?).ok()?;
+    target.set_username(from.username()).ok()?;
+    target.set_password(from.password()).ok()?;
     (target.origin() == from.origin()).then_some(target)
+}
+
+#[test]
+fn redirects_keep_the_credentials_of_the_url() {
+    let target = |from: &str, to: &str| {
+        same_origin_target(&Url::parse(from).unwrap(), Some(to.as_bytes())).map(String::from)
+    };
+    let of_ann = Some("http://ann:p@h/mcp/".to_owned());
+    assert_eq!(target("http://ann:p@h/mcp", "/mcp/"), of_ann);
+    assert_eq!(target("http://ann:p@h/mcp", "http://h:80/mcp/"), of_ann);
+    assert_eq!(target("http://ann:p@h/mcp", "http://bob:q@h/mcp/"), of_ann);
+    for other in ["https://h/mcp", "http://other/mcp", "http://h:81/mcp", "//other/mcp", "file:///etc/passwd"]
+    {
+        assert_eq!(target("http://ann:p@h/mcp", other), None, "{other}");
+    }
 }
 
 fn build(options: &RemoteOptions) -> Result<reqwest::Client, OpenError> {
