@@ -3,7 +3,9 @@
 //! Several gateways may use one folder: each reads and changes the file under a lock. Invariant: only the owner can read
 //! the file, and a key signs new ids for thirty days at most.
 
+use std::fs::Permissions;
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 
 use jiff::{Timestamp, ToSpan as _};
 use serde::{Deserialize, Serialize};
@@ -15,7 +17,7 @@ use crate::project::StateFolder;
 /// Name of the file, and its maximum size.
 const FILE: &str = "sessions.json";
 const MAX_BYTES: u64 = 4 << 10;
-/// Hours after which a key is replaced. It still verifies ids until the next rotation.
+/// Lifetime of a key, in hours. The key before it still verifies ids.
 const ROTATION_HOURS: i64 = 30 * 24;
 
 /// Contents of the file: keys in hexadecimal.
@@ -52,6 +54,8 @@ pub(crate) fn load(state: &StateFolder, now: Timestamp) -> io::Result<SessionKey
     let folder = StateDir::create(state.path())?;
     let mut file = folder.open_file(FILE, FileAccess::Create)?;
     file.file().lock()?;
+    // A copy from a backup may be readable by others.
+    file.set_permissions(Permissions::from_mode(0o600))?;
     let mut text = String::new();
     // A file that is not ours to understand is replaced: its sessions end.
     let _ = (&mut file).take(MAX_BYTES).read_to_string(&mut text);
@@ -90,8 +94,6 @@ fn from_hex(text: &str) -> Option<[u8; SessionKeys::BYTES]> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]
@@ -106,11 +108,12 @@ mod tests {
         let second = load(&state, day(30)).unwrap();
         assert_ne!(second.current, first.current);
         assert_eq!(second.previous, Some(first.current));
+        let path = state.path().join(FILE);
+        fs_err::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         assert_eq!(load(&state, day(31)).unwrap().current, second.current, "the rotation was stored");
+        assert_eq!(fs_err::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let third = load(&state, day(61)).unwrap();
         assert_eq!(third.previous, Some(second.current));
-        let path = state.path().join(FILE);
-        assert_eq!(fs_err::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         for damaged in ["", "{", r#"{"current":"ff","created":"2026-01-01T00:00:00Z"}"#] {
             fs_err::write(&path, damaged).unwrap();
             let new = load(&state, day(62)).unwrap();

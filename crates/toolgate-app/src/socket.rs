@@ -286,7 +286,7 @@ impl JoinedSession {
     ) -> io::Result<()> {
         let (mut from_gateway, mut to_gateway) = self.0.into_split();
         let requests = async {
-            // The gateway answers what it has received once its input ends.
+            // At the end of its input the gateway still answers the requests before it.
             let _ = tokio::io::copy(&mut input, &mut to_gateway).await;
             let _ = to_gateway.shutdown().await;
             std::future::pending::<std::convert::Infallible>().await

@@ -6,6 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use percent_encoding::percent_decode_str;
+use url::Url;
+
 use crate::config::Config;
 use crate::context::{Context, Environment, FileVariable};
 use crate::dialect::Dialect;
@@ -47,6 +50,7 @@ pub fn load_with_overlay(
     let project = to_absolute(project, environment);
     let mut cx = Context::new(project, environment);
     cx.overlay = texts;
+    add_proxy_secrets(&mut cx);
     let mut config = load_project(file, &mut cx);
     if let Some(config) = &mut config {
         config.secrets.clone_from(&cx.secrets);
@@ -57,6 +61,19 @@ pub fn load_with_overlay(
     let mut report = Report::new(cx.sources, cx.problems, cx.secrets);
     report.add_omitted(cx.omitted_problems);
     LoadOutcome { config: config.filter(|_| !report.has_errors()), report }
+}
+
+/// Registers the passwords of proxies: child processes get them, and could print them.
+fn add_proxy_secrets(cx: &mut Context<'_>) {
+    for (name, value) in &cx.environment.variables {
+        let is_proxy = name.to_ascii_lowercase().contains("proxy");
+        let url = Some(value).filter(|_| is_proxy).and_then(|value| Url::parse(value).ok());
+        let Some(password) = url.as_ref().and_then(Url::password) else { continue };
+        let decoded = percent_decode_str(password).decode_utf8_lossy().into_owned();
+        for spelling in [password, &decoded] {
+            cx.add_secret("proxy", spelling);
+        }
+    }
 }
 
 /// Makes a path absolute without resolving symbolic links.

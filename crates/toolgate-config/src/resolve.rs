@@ -248,7 +248,7 @@ impl ConfigBuilder {
     /// Reports servers that are the gateway of this project.
     fn check_self_listing(&self, cx: &mut Context<'_>) {
         for (server, span) in &self.servers {
-            if self_listing::is_own_gateway(&server.transport, &cx.project, self.serve.listen) {
+            if self_listing::is_own_gateway(&server.transport, &cx.project, &self.serve) {
                 let message = format!("MCP server `{}` is the gateway of this project itself", server.name);
                 cx.error(*span, message, self_listing::HINT);
             }

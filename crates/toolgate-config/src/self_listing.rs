@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use toolgate_types::serve::ServeConfig;
 use toolgate_types::server::{StdioTransport, Transport};
 use url::{Host, Url};
 
@@ -17,14 +18,17 @@ pub(crate) const HINT: &str =
     "remove it: clients connect to the gateway, the gateway does not connect to itself";
 
 /// Returns true if a server is the gateway of this project, started by a command or at its URL.
-pub(crate) fn is_own_gateway(transport: &Transport, project: &Path, listen: SocketAddr) -> bool {
+pub(crate) fn is_own_gateway(transport: &Transport, project: &Path, serve: &ServeConfig) -> bool {
     match transport {
         Transport::Stdio(StdioTransport { command, args, cwd, .. }) => {
             let args: Vec<_> = args.iter().map(|arg| arg.expose()).collect();
             runs_project(command.expose(), &args, cwd, project)
         }
         Transport::Http(remote) | Transport::Sse(remote) | Transport::Websocket(remote) => {
-            Url::parse(remote.url.expose()).is_ok_and(|url| is_endpoint_of(&url, listen))
+            let public = serve.url.as_deref().and_then(|url| Url::parse(url).ok());
+            Url::parse(remote.url.expose()).is_ok_and(|url| {
+                is_endpoint_of(&url, serve.listen) || is_endpoint_below(&url, public.as_ref())
+            })
         }
     }
 }
@@ -58,10 +62,21 @@ fn is_endpoint_of(url: &Url, listen: SocketAddr) -> bool {
         Some(Host::Ipv6(address)) => address.is_loopback() || listen.ip() == address,
         None => false,
     };
-    let is_endpoint = |path: &&str| {
-        url.path().strip_prefix(*path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    is_here && url.port_or_known_default() == Some(listen.port()) && is_endpoint(url.path())
+}
+
+/// Returns true for a URL of an MCP endpoint below the public URL of the gateway.
+fn is_endpoint_below(url: &Url, public: Option<&Url>) -> bool {
+    let Some(public) = public else { return false };
+    let below = url.path().strip_prefix(public.path().trim_end_matches('/'));
+    url.origin() == public.origin() && below.is_some_and(is_endpoint)
+}
+
+fn is_endpoint(path: &str) -> bool {
+    let is_below = |endpoint: &&str| {
+        path.strip_prefix(*endpoint).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    is_here && url.port_or_known_default() == Some(listen.port()) && ENDPOINTS.iter().any(is_endpoint)
+    ENDPOINTS.iter().any(is_below)
 }
 
 #[cfg(test)]
@@ -93,5 +108,14 @@ mod tests {
         {
             assert!(!is_own(other), "{other}");
         }
+        let public = Url::parse("https://tools.example.com/gate/").unwrap();
+        let is_below = |url: &str| is_endpoint_below(&Url::parse(url).unwrap(), Some(&public));
+        assert!(
+            is_below("https://tools.example.com/gate/mcp")
+                && is_below("https://tools.example.com:443/gate/sse")
+        );
+        assert!(
+            !is_below("https://tools.example.com/mcp") && !is_below("https://other.example.com/gate/mcp")
+        );
     }
 }

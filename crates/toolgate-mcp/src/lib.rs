@@ -21,6 +21,7 @@ pub mod downstream;
 #[doc(hidden)]
 pub mod fuzz;
 mod input_required;
+mod instance;
 pub mod link;
 pub mod message;
 pub mod mirror;

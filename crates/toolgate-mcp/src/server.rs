@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use toolgate_json::{MemberName, quote};
 
 use crate::downstream::Forwarded;
+use crate::instance;
 use crate::message::RpcError;
 use crate::revision::Revision;
 use crate::scan::ScanLimits;
@@ -44,7 +45,7 @@ pub use incoming::{InitializeRequest, ServiceCall, SubscribeCall};
 pub use link_session::{LinkRequest, LinkSession};
 use request_state::StateSigner;
 use resumable::ResumableStreams;
-pub use session::{SessionKeys, random_id};
+pub use session::{SessionKeys, is_of_earlier_run, random_id};
 use session::{SessionRegistry, TicketSigner};
 use suspended::SuspendedRequests;
 
@@ -67,6 +68,8 @@ pub struct ServiceInfo {
     pub capabilities: Value,
     /// Instructions for models.
     pub instructions: Option<String>,
+    /// True for a gateway. It refuses itself as one of its servers.
+    pub is_gateway: bool,
 }
 
 /// Change that clients are notified of.
@@ -158,7 +161,7 @@ impl McpEndpoint {
 impl ServiceInfo {
     /// Encodes the result of `initialize`.
     fn initialize_result(self, revision: Revision) -> RawJson {
-        let Self { name, version, capabilities, instructions } = self;
+        let Self { name, version, capabilities, instructions, is_gateway } = self;
         let mut result = json!({
             "protocolVersion": revision.name(),
             "capabilities": capabilities,
@@ -167,12 +170,15 @@ impl ServiceInfo {
         if let Some(instructions) = instructions {
             result["instructions"] = instructions.into();
         }
+        if is_gateway {
+            result["_meta"] = json!({ instance::MEMBER: instance::id() });
+        }
         RawJson::from_value(&result)
     }
 
     /// Encodes the result of `server/discover`.
     pub fn discover_result(self) -> RawJson {
-        let Self { name, version, capabilities, instructions } = self;
+        let Self { name, version, capabilities, instructions, is_gateway } = self;
         let mut result = json!({
             "resultType": "complete",
             "supportedVersions": supported_revisions(),
@@ -183,6 +189,9 @@ impl ServiceInfo {
         });
         if let Some(instructions) = instructions {
             result["instructions"] = instructions.into();
+        }
+        if is_gateway {
+            result["_meta"][instance::MEMBER] = instance::id().into();
         }
         RawJson::from_value(&result)
     }

@@ -64,6 +64,8 @@ pub enum CompletionTarget {
 pub enum SessionId {
     /// Issued by Toolgate: an MCP session or an agent run.
     Issued(String),
+    /// Issued by Toolgate before its last start. It counts as tainted: its taint is no longer known.
+    Earlier(String),
     /// Chosen by the caller. It is recorded, but taint ignores it: a caller could choose a new one to lose its taint.
     Claimed(String),
 }
@@ -71,14 +73,14 @@ pub enum SessionId {
 impl SessionId {
     pub fn as_str(&self) -> &str {
         match self {
-            Self::Issued(id) | Self::Claimed(id) => id,
+            Self::Issued(id) | Self::Earlier(id) | Self::Claimed(id) => id,
         }
     }
 
     /// The id, if Toolgate issued it.
     pub fn issued(&self) -> Option<&str> {
         match self {
-            Self::Issued(id) => Some(id),
+            Self::Issued(id) | Self::Earlier(id) => Some(id),
             Self::Claimed(_) => None,
         }
     }

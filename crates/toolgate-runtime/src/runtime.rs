@@ -18,7 +18,9 @@ use toolgate_types::{ByteSize, CallLimits, HumanDuration};
 use toolgate_upstream::connect::with_browser;
 use toolgate_upstream::offer::{OfferKinds, ServerOffer};
 use toolgate_upstream::scan::ScanLimits as WireLimits;
-use toolgate_upstream::{BuiltinTool, ClientFeatures, LogLimit, ScriptRunner, Server, ServerState};
+use toolgate_upstream::{
+    BuiltinTool, ClientFeatures, LogLimit, MAX_EAGER_WAIT, ScriptRunner, Server, ServerState,
+};
 
 use crate::catalog::{Catalog, CatalogBuild, CatalogError, CatalogInputs, CatalogTool, EventLevel};
 use crate::date;
@@ -132,7 +134,7 @@ pub struct DiscoveryGrace {
     pub downloads: Duration,
 }
 
-/// The time beyond its `timeout` in which an eager server has listed its tools, or made all its attempts to connect.
+/// The time that an eager server needs beyond its `timeout`, to list its tools or to make all attempts to connect.
 const EAGER_SLACK: Duration = Duration::from_secs(6);
 
 impl StartError {
@@ -149,7 +151,7 @@ impl DiscoveryGrace {
         match &spec.transport {
             _ if spec.startup == StartupMode::Required => Duration::MAX,
             _ if spec.startup == StartupMode::Eager => {
-                self.usual.max(spec.timeout.get().saturating_add(EAGER_SLACK))
+                self.usual.max(spec.timeout.get().saturating_add(EAGER_SLACK).min(MAX_EAGER_WAIT))
             }
             Transport::Stdio(stdio) if stdio.may_download() => self.downloads,
             _ => self.usual,
@@ -294,7 +296,7 @@ impl Runtime {
 
     async fn discover_one(&self, managed: &ManagedServer, grace: Duration) -> Result<(), StartError> {
         let spec = managed.server.spec();
-        // A lazy server is not started to learn what is known already.
+        // A lazy server is not started for tools that are known already.
         if spec.startup == StartupMode::Lazy && grace < Duration::MAX && self.restore_offer(managed) {
             return Ok(());
         }

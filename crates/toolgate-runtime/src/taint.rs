@@ -3,7 +3,7 @@
 //! Such content may carry a prompt injection, so policies can require approval for further calls. Taint belongs to a
 //! session that Toolgate issued. Operations without one taint their caller for a window of time. Invariants: memory is
 //! bounded per caller, nothing that a caller chooses clears a taint, and one caller never affects another. When a bound
-//! is reached, sessions that are not known count as tainted.
+//! is reached, sessions that are not known count as tainted, and so do those from before the last start.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -60,6 +60,9 @@ impl TaintTracker {
     /// Returns true if untrusted content has reached the session or, without an issued session, the caller within the
     /// window.
     pub(crate) fn contains(&self, caller: &CallerId, session: Option<&SessionId>, now: Instant) -> bool {
+        if matches!(session, Some(SessionId::Earlier(_))) {
+            return true;
+        }
         let callers = self.callers.lock();
         let Some(taint) = callers.by_id.get(caller) else { return callers.overflowed };
         match session.and_then(SessionId::issued) {
@@ -114,6 +117,14 @@ mod tests {
             |name: &str, session: Option<SessionId>| tracker.contains(&caller(name), session.as_ref(), now);
         assert!(contains("ann", issued(1)));
         assert!(!contains("ann", issued(2)) && !contains("bob", issued(1)) && !contains("ann", None));
+    }
+
+    #[test]
+    fn sessions_of_an_earlier_run_count_as_tainted() {
+        let tracker = TaintTracker::new(WINDOW);
+        let earlier = SessionId::Earlier("1".to_owned());
+        assert!(tracker.contains(&caller("ann"), Some(&earlier), Instant::now()));
+        assert!(!tracker.contains(&caller("ann"), issued(1).as_ref(), Instant::now()));
     }
 
     #[test]

@@ -143,6 +143,7 @@ impl ToolServer {
             version: self.tools.version().to_owned(),
             capabilities: json!({ "tools": {} }),
             instructions: self.tools.instructions_text().map(str::to_owned),
+            is_gateway: false,
         }
     }
 

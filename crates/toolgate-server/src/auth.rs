@@ -359,20 +359,25 @@ const KEY_PROTOCOL: &str = "bearer.";
 
 /// Returns the key among the subprotocols of a WebSocket request. It must not appear in any other request: there, the
 /// header means nothing.
-fn websocket_key(parts: &Parts) -> Option<&str> {
+fn websocket_key(parts: &Parts) -> Result<Option<&str>, HttpError> {
     let path = parts.uri.path();
     if path != "/ws" && !path.starts_with("/ws/") {
-        return None;
+        return Ok(None);
     }
     let offers = parts.headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
-    let mut offers = offers.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
-    offers.find_map(|offer| offer.trim().strip_prefix(KEY_PROTOCOL))
+    let offers = offers.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let mut keys = offers.filter_map(|offer| offer.trim().strip_prefix(KEY_PROTOCOL));
+    let first = keys.next();
+    if keys.next().is_some() {
+        return Err(HttpError::invalid("the WebSocket subprotocols hold more than one key"));
+    }
+    Ok(first)
 }
 
 /// Reads the credential of a request.
 fn presented_key(parts: &Parts) -> Result<Option<PresentedKey<'_>>, HttpError> {
     let by_header = header_key(&parts.headers)?;
-    let Some(key) = websocket_key(parts) else { return Ok(by_header) };
+    let Some(key) = websocket_key(parts)? else { return Ok(by_header) };
     match by_header {
         Some(other) if other.key != key => {
             Err(HttpError::invalid("the headers and the WebSocket subprotocol hold different keys"))

@@ -151,7 +151,7 @@ impl McpFrontEnd {
             match request {
                 LinkRequest::Handled => {}
                 LinkRequest::Initialize(request) => {
-                    // The servers decide which capabilities there are.
+                    // The capabilities depend on the servers.
                     tokio::select! {
                         () = self.lifecycle.wait_until_open() => {}
                         () = &mut closing => return session.end_within(CLOSE_GRACE).await,

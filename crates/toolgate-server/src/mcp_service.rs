@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 use toolgate_mcp::mirror::HeaderMirror;
 use toolgate_mcp::server::{
     ChangeSource, ClientRequest, RequestExchange, RpcResult, ServiceCall, ServiceChange, ServiceInfo,
-    Subscription,
+    Subscription, is_of_earlier_run,
 };
 use toolgate_mcp::{Forwarded, RawJson, Revision, RpcError, TraceContext};
 use toolgate_runtime::catalog::Upstream;
@@ -232,6 +232,7 @@ impl McpService {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             capabilities,
             instructions: self.instructions(mcp_caller),
+            is_gateway: true,
         }
     }
 
@@ -356,5 +357,6 @@ const LIST_TTL: Duration = Duration::from_secs(60);
 
 /// The session of a request. Clients get their session ids from the gateway.
 fn issued_session(id: &str) -> SessionId {
-    SessionId::Issued(id.to_owned())
+    let id_of = if is_of_earlier_run(id) { SessionId::Earlier } else { SessionId::Issued };
+    id_of(id.to_owned())
 }

@@ -379,9 +379,9 @@ fn utf_8<S: serde::Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
 pub enum StartupMode {
     /// At startup; the gateway does not start without it.
     Required,
-    /// At startup, which waits for it; if it fails, the gateway starts without it and retries in the background.
+    /// At startup, with a wait for it; if it fails, the gateway starts without it and retries in the background.
     Eager,
-    /// At startup, which does not wait for it for long; the gateway connects in the background.
+    /// At startup, with a short wait; the gateway connects in the background.
     Optional,
     /// On first use.
     Lazy,

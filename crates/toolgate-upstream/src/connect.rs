@@ -265,7 +265,7 @@ impl ConnectError {
 
     /// Returns true if a retry would fail in the same way. Permanent errors skip the reconnect backoff.
     pub fn is_permanent(&self) -> bool {
-        use HandshakeError::{NoCommonRevision, Request};
+        use HandshakeError::{NoCommonRevision, OwnGateway, Request};
         use toolgate_mcp::RequestError::TimedOut;
         match &self.cause {
             _ if self.needs_login() => true,
@@ -287,7 +287,9 @@ impl ConnectError {
             }
             ConnectCause::Open(error) => !matches!(error, OpenError::Link(_)),
             // A server that used up its whole timeout would only double the wait.
-            ConnectCause::Handshake(error) => matches!(error, NoCommonRevision(_) | Request(TimedOut(_))),
+            ConnectCause::Handshake(error) => {
+                matches!(error, NoCommonRevision(_) | OwnGateway | Request(TimedOut(_)))
+            }
         }
     }
 
@@ -319,6 +321,10 @@ impl ConnectError {
             ConnectCause::Handshake(HandshakeError::NoCommonRevision(_)) => {
                 Some("set `protocol` of the server to a revision that it supports, or to `auto`".to_owned())
             }
+            ConnectCause::Handshake(HandshakeError::OwnGateway) => Some(
+                "remove it: clients connect to the gateway, the gateway does not connect to itself"
+                    .to_owned(),
+            ),
             ConnectCause::Spawn(error) => error.hint(),
             ConnectCause::Credential(error) => error.hint(),
             ConnectCause::Handshake(_) if self.exit.is_some() => {

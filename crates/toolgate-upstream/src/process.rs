@@ -53,7 +53,7 @@ const NETWORK_VARIABLES: [&str; 15] = [
     "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
 ];
-/// Prefixes of the settings of package managers, which servers are started with: registries, proxies, caches.
+/// Prefixes of the settings of the package managers that start servers: registries, proxies, caches.
 const PACKAGE_MANAGER_PREFIXES: [&str; 4] = ["UV_", "PIP_", "npm_config_", "NPM_CONFIG_"];
 /// Variable with the folders of the projects above a server, separated by `:`. A project that finds itself in it was
 /// started by one of its own servers.
@@ -111,8 +111,7 @@ impl ChildSpec {
         let mut all: BTreeMap<OsString, OsString> =
             INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?))).collect();
         if self.inherits_network && self.sandbox.is_none() {
-            let is_network = |name: &OsStr| name.to_str().is_some_and(is_network_variable);
-            all.extend(std::env::vars_os().filter(|(name, _)| is_network(name)));
+            all.extend(std::env::vars_os().filter_map(network_variable));
         }
         for (name, value) in &self.env {
             match value {
@@ -122,6 +121,33 @@ impl ChildSpec {
         }
         all
     }
+}
+
+/// Returns a variable as a child gets it, if it says how the network is reached.
+fn network_variable((name, value): (OsString, OsString)) -> Option<(OsString, OsString)> {
+    let shown = name.to_str().filter(|name| is_network_variable(name))?;
+    // Without the password of a proxy there is no network; the password of a registry opens more than the network.
+    let is_proxy = shown.to_ascii_lowercase().contains("proxy");
+    let value = match value.to_str() {
+        Some(text) if !is_proxy => without_user_info(text).into(),
+        _ => value,
+    };
+    Some((name, value))
+}
+
+/// Removes user and password from all URLs in a text. The URL stays: without it, a package of a private registry would be
+/// looked up in the public one, where anybody may have published the name.
+fn without_user_info(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut clean = parts.next().unwrap_or_default().to_owned();
+    for rest in parts {
+        let end =
+            rest.find(|c: char| matches!(c, '/' | '?' | '#') || c.is_whitespace()).unwrap_or(rest.len());
+        let host = rest[..end].rfind('@').map_or(0, |at| at + 1);
+        clean.push_str("://");
+        clean.push_str(&rest[host..]);
+    }
+    clean
 }
 
 /// Returns true for a variable that says how the network is reached. Credentials of package managers are none: a server

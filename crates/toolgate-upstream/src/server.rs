@@ -50,6 +50,8 @@ const BACKOFF: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of background reconnects to a server that starts eagerly, before jitter.
 const BACKGROUND_INTERVAL: Duration = Duration::from_secs(30);
+/// Longest wait of the start of a gateway for a server that it does not require. Clients give up after thirty seconds.
+pub const MAX_EAGER_WAIT: Duration = Duration::from_secs(20);
 /// Interval of the health checks of a server over HTTP, before jitter, and the time it has to answer one.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -599,7 +601,7 @@ struct Connector {
 impl Connector {
     async fn run(self, stop: &Notify) {
         let mut attempts = BACKOFF.len() + 1;
-        let (mut was_connected, mut is_reported) = (false, false);
+        let (mut was_connected, mut is_reported, began) = (false, false, Instant::now());
         loop {
             tokio::select! {
                 () = stop.notified() => return,
@@ -612,7 +614,7 @@ impl Connector {
             // After a whole failed outage, probe once instead of running the full backoff again.
             attempts = if connected.is_some() { BACKOFF.len() + 1 } else { 1 };
             let Some(connection) = connected else {
-                self.report_failed_start(std::mem::replace(&mut is_reported, true));
+                self.report_failed_start(began, std::mem::replace(&mut is_reported, true));
                 continue;
             };
             is_reported = true;
@@ -652,10 +654,14 @@ impl Connector {
         }
     }
 
-    /// Logs that a server that the start does not wait for cannot be reached. The others are reported by the start.
-    fn report_failed_start(&self, is_reported: bool) {
+    /// Logs that a server that the start did not wait for cannot be reached. The others are reported by the start.
+    fn report_failed_start(&self, began: Instant, is_reported: bool) {
         if let ServerState::Down { reason, .. } = &*self.state_sender.borrow()
-            && matches!(self.spec.startup, StartupMode::Optional | StartupMode::Lazy)
+            && match self.spec.startup {
+                StartupMode::Optional | StartupMode::Lazy => true,
+                StartupMode::Eager => began.elapsed() > MAX_EAGER_WAIT,
+                StartupMode::Required => false,
+            }
             && !is_reported
         {
             tracing::warn!("MCP server '{}' is not available: {reason}", self.spec.name);

@@ -50,8 +50,8 @@ keys! {
         /// `uvx`, or with `pipx run` if `uvx` is not installed. `args` follow it.
         server: ConfigString,
         /// Environment variables of the program. It gets these, a few harmless ones (`PATH`, `HOME`, …), and those that
-        /// say how the network is reached: proxies, certificate authorities, settings of `uv`, `pip` and `npm`. `null`
-        /// removes one. It does not get the rest of your environment.
+        /// say how the network is reached: proxies, certificate authorities, settings of `uv`, `pip` and `npm` without
+        /// tokens and passwords of registries. `null` removes one. It does not get the rest of your environment.
         /// `{caller}` in a value is the ID of the caller that the process belongs to, percent-encoded, such as for a file of
         /// its own.
         env: NamedMap<Option<ConfigString>>,
@@ -134,8 +134,8 @@ keys! {
         /// Tools that may not be used.
         tool_denylist: Vec<Spanned<String>>,
         /// `required`, `eager` and `optional` connect at startup, `lazy` on first use. If a `required` server fails,
-        /// Toolgate does not start; the others are retried. The start waits for an `eager` server, and hardly for an
-        /// `optional` one. In `agent.yaml` the default is `lazy`, in a `myai` tree `required`.
+        /// Toolgate does not start; the others are retried. The start waits at most 20 seconds for an `eager` server,
+        /// and two for an `optional` one. In `agent.yaml` the default is `lazy`, in a `myai` tree `required`.
         startup: StartupName = "eager",
     }
 }
@@ -207,9 +207,9 @@ choice! {
     enum StartupName as "a startup mode" {
         /// Connected at startup. If that fails, Toolgate does not start.
         Required = "required",
-        /// Connected at startup, which waits for it. If that fails, Toolgate starts without it and retries.
+        /// Connected at startup; the start waits 20 seconds at most. If that fails, Toolgate starts without it and retries.
         Eager = "eager",
-        /// Connected at startup, which waits two seconds at most. If that fails, Toolgate retries.
+        /// Connected at startup; the start waits two seconds at most. If that fails, Toolgate retries.
         Optional = "optional",
         /// Connected on first use. Its tools are those of the last connection.
         Lazy = "lazy",

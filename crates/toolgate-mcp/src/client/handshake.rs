@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::RawJson;
 use crate::downstream::DownstreamClient;
+use crate::instance;
 use crate::link::LinkError;
 use crate::message::RpcError;
 use crate::params::Params;
@@ -112,6 +113,9 @@ pub enum HandshakeError {
     /// No revision in common.
     #[error("no protocol revision in common; the server supports: {0}")]
     NoCommonRevision(String),
+    /// The server is the gateway that connects to it. Its tools would be listed again and again.
+    #[error("it is this gateway itself")]
+    OwnGateway,
     #[error(transparent)]
     Request(#[from] RequestError),
 }
@@ -138,6 +142,8 @@ struct InitializeResult<'a> {
     server_info: Implementation,
     #[serde(default)]
     instructions: Option<String>,
+    #[serde(default, borrow, rename = "_meta")]
+    meta: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -254,6 +260,9 @@ impl Session {
         if !parsed.supported_versions.iter().any(|version| version == Revision::NEWEST.name()) {
             return Ok(Err(RpcError::new(UNSUPPORTED_REVISION, parsed.supported_versions.join(", ")).into()));
         }
+        if instance::is_own(parsed.meta) {
+            return Err(HandshakeError::OwnGateway);
+        }
         let server = parsed.meta.and_then(|meta| {
             let meta: std::collections::HashMap<&str, &RawValue> = serde_json::from_str(meta.get()).ok()?;
             serde_json::from_str::<Implementation>(meta.get("io.modelcontextprotocol/serverInfo")?.get()).ok()
@@ -282,6 +291,9 @@ impl Session {
         })?;
         if !revision.has_handshake() {
             return Err(HandshakeError::NoCommonRevision(parsed.protocol_version));
+        }
+        if instance::is_own(parsed.meta) {
+            return Err(HandshakeError::OwnGateway);
         }
         Ok(PeerInfo {
             revision,

@@ -4,8 +4,8 @@
 //! session store, and an idle session costs nothing. Invariant: an id is valid only for the caller it was issued to.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -45,10 +45,18 @@ pub fn random_id() -> String {
     BASE64.encode(random_bytes::<16>())
 }
 
+/// Marks the sessions that this process began.
+static RUN: LazyLock<String> = LazyLock::new(random_id);
+
+/// Returns true if a session began in an earlier run of the gateway: its state is lost.
+pub fn is_of_earlier_run(session: &str) -> bool {
+    session.split_once('.').is_some_and(|(run, _)| run != *RUN)
+}
+
 /// Content of a session id.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct SessionTicket {
-    /// Random id, unique per session.
+    /// Id of its run of the gateway, and a random id, unique per session.
     #[serde(rename = "n")]
     pub(super) id: Box<str>,
     #[serde(rename = "g")]
@@ -66,7 +74,8 @@ impl SessionTicket {
             capabilities.extend(KNOWN_CAPABILITIES.iter().filter_map(|name| declared.remove_entry(*name)));
         }
         let revision = revision.name().into();
-        Self { id: random_id().into(), caller: caller.into(), revision, capabilities: capabilities.into() }
+        let id = format!("{}.{}", *RUN, random_id()).into();
+        Self { id, caller: caller.into(), revision, capabilities: capabilities.into() }
     }
 
     pub(super) fn revision(&self) -> Revision {
@@ -76,7 +85,7 @@ impl SessionTicket {
     /// Client id: requests of one session have the same one.
     pub(super) fn identity(&self) -> u64 {
         let mut bytes = [0; 8];
-        for (to, from) in bytes.iter_mut().zip(self.id.bytes()) {
+        for (to, from) in bytes.iter_mut().zip(self.id.bytes().rev()) {
             *to = from;
         }
         u64::from_le_bytes(bytes)
@@ -197,7 +206,7 @@ fn signing_keys(keys: &SessionKeys) -> Arc<[hmac::Key]> {
     keys.map(hmac::Key::new).collect()
 }
 
-/// A list that clients request and are told changes of.
+/// A list that clients request, with notifications of its changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListKind {
     Tools = 1,
@@ -224,7 +233,7 @@ pub(super) struct ListGate(Mutex<ListGateState>);
 
 #[derive(Debug, Default)]
 struct ListGateState {
-    /// Kinds whose first list was answered.
+    /// Kinds with an answered first list.
     answered: u8,
     /// Kinds that changed since their first list was requested.
     held: u8,
@@ -332,7 +341,7 @@ impl SessionRegistry {
         self.0.lock()
     }
 
-    /// Adds a new session, which has requested no list yet. At the limit the oldest is forgotten.
+    /// Adds a new session without any list yet. At the limit the oldest is forgotten.
     pub(super) fn begin_lists(&self, id: &str) {
         let mut state = self.lock();
         if state.unlisted_order.len() >= MAX_SESSIONS

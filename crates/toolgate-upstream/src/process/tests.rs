@@ -85,6 +85,24 @@ fn the_child_environment_overrides_inherited_variables() {
 }
 
 #[test]
+fn passwords_of_registries_stay_here() {
+    let given = |name: &str, value: &str| {
+        let (_, value) = network_variable((name.into(), value.into())).unwrap();
+        value.into_string().unwrap()
+    };
+    assert_eq!(
+        given("UV_INDEX_URL", "https://ann:s3cret@pypi.example/simple"),
+        "https://pypi.example/simple"
+    );
+    let two = "a=https://ann:p@ss@one.example/x@y https://two.example";
+    assert_eq!(given("UV_INDEX", two), "a=https://one.example/x@y https://two.example");
+    assert_eq!(given("npm_config_registry", "http://token@r.example"), "http://r.example");
+    for proxy in ["HTTPS_PROXY", "npm_config_https_proxy", "PIP_PROXY"] {
+        assert_eq!(given(proxy, "http://ann:s3cret@proxy:3128"), "http://ann:s3cret@proxy:3128");
+    }
+}
+
+#[test]
 fn credentials_are_no_network_variables() {
     for name in [
         "HTTPS_PROXY",

@@ -270,6 +270,7 @@ async fn check(
     let found = match session.handshake(mode, TIMEOUT).await {
         Ok(peer) => peer.revision.to_string(),
         Err(HandshakeError::ClosedOnProbe) => "ended on probe".to_owned(),
+        Err(HandshakeError::OwnGateway) => "the gateway itself".to_owned(),
         Err(HandshakeError::NoCommonRevision(_)) => "no common revision".to_owned(),
         Err(HandshakeError::Request(error)) => error.to_string(),
     };

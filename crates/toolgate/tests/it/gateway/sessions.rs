@@ -43,17 +43,29 @@ fn sessions_survive_a_restart() {
     assert_eq!(mode.mode() & 0o777, 0o600);
     let gateway = restart(gateway);
     let call = call_message(2, "echo", &json!({ "message": "again" }));
-    let answer = gateway.post_mcp("key-of-ann", Some(&session), &call);
+    let answer = gateway.post_mcp("key-of-ann", Some(session), &call);
     assert_eq!(
         (answer.status, &answer.json()["result"]["content"][0]["text"]),
         (200, &json!("again")),
         "{answer:?}"
     );
-    assert_eq!(gateway.post_mcp("key-of-bob", Some(&session), &call).status, 404, "of another caller");
+    assert_eq!(gateway.post_mcp("key-of-bob", Some(session), &call).status, 404, "of another caller");
+    // The taint of the session is not known any more, so it counts as tainted.
+    gateway.program.write(
+        "policy.cedar",
+        r#"forbid(principal, action == Action::"call", resource) when { context.tainted };"#,
+    );
+    let gateway = restart(gateway);
+    let refused = gateway.post_mcp("key-of-ann", Some(session), &call);
+    assert!(refused.body.contains("the policy forbids it"), "{refused:?}");
+    let second =
+        gateway.post_mcp("key-of-ann", None, &request_message(1, "initialize", &initialize(&json!({}))));
+    let answer = gateway.post_mcp("key-of-ann", second.session(), &call);
+    assert!(answer.body.contains("again"), "{answer:?}");
     // Without the keys, old sessions end.
     fs_err::remove_file(gateway.program.path(".toolgate/sessions.json")).expect("the keys");
     let gateway = restart(gateway);
-    assert_eq!(gateway.post_mcp("key-of-ann", Some(&session), &call).status, 404);
+    assert_eq!(gateway.post_mcp("key-of-ann", Some(session), &call).status, 404);
 }
 
 /// MCP clients show the reason of JSON-RPC errors only.

@@ -8,6 +8,7 @@ use crate::support::gateway::{Gateway, OWNER};
 use crate::support::mcp_client::{McpSession, WebSocket, request_message};
 use crate::support::program::Program;
 use crate::support::scripts::SERVER_SCRIPT;
+use crate::support::stdio_client::StdioClient;
 use crate::support::test_server::{TestServer, project, testkit};
 
 /// Creates a project with one server, `s`, in Python: `tools` are its tools, and `FAULT` says how it answers calls.
@@ -59,8 +60,17 @@ fn children_get_proxies_and_certificates() {
     for name in given.iter().chain(&kept) {
         program = program.with(name, &format!("value-of-{name}"));
     }
+    program = program.with("http_proxy", "http://ann:pass-of-the-proxy@127.0.0.1:1");
+    program = program.with("UV_DEFAULT_INDEX", "https://ann:pass-of-the-index@index.example/simple");
     let run = program.run("tools call s__echo message=x --json");
     assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stdout.contains("http://ann:pass-of-the-proxy@"), "the network needs it: {}", run.stdout);
+    assert!(run.stdout.contains("https://index.example/simple"), "{}", run.stdout);
+    assert!(!run.stdout.contains("pass-of-the-index"), "{}", run.stdout);
+    for (path, content) in program.files() {
+        let text = String::from_utf8_lossy(&content);
+        assert!(!text.contains("pass-of-the"), "{} has a password", path.display());
+    }
     let has = |name: &str| run.stdout.contains(&format!("\"{name}\""));
     for name in given.iter().filter(|name| **name != "NO_PROXY") {
         assert!(has(name), "{name} is missing: {}", run.stdout);
@@ -104,6 +114,10 @@ fn unsupported_patterns_and_long_texts_hold_no_tool_back() {
     assert!(!run.stdout.contains("quarantined"), "{run}");
     assert!(run.stderr.contains("of its schema is not checked"), "{run}");
     assert!(run.stderr.contains("its description has 10000 bytes"), "{run}");
+    let shown = program.run("tools show s__mail");
+    let notes: Vec<_> = shown.stdout.lines().filter(|line| line.starts_with("note:")).collect();
+    insta::assert_snapshot!(notes.join("\n"), @r"note: the pattern `^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\` of its schema is not checked: invalid or not linear");
+    assert_eq!(shown.stderr, "", "the warning is given once");
     let run = program.run("tools call s__mail to=not-an-address");
     assert_eq!(run.code, 0, "the server checks the pattern: {run}");
     let run = program.run(&format!("tools call s__mail to={}", "x".repeat(21)));
@@ -119,15 +133,22 @@ fn approval_releases_whatever_is_held() {
         { "name": "elsewhere", "description": "Refers.", "inputSchema": { "type": "object",
             "properties": { "a": { "$ref": "https://example.com/schema.json" } } } },
         { "name": "huge", "description": "x".repeat(70_000), "inputSchema": { "type": "object" } },
+        { "name": "deep", "description": "Hides.", "inputSchema": { "type": "object",
+            "properties": { "a": { "type": "string", "description": "Vis\u{200b}ible." } } } },
     ]);
     let program = scripted(&tools, "", &json!({}));
-    for tool in ["hidden", "elsewhere", "huge"] {
+    for tool in ["hidden", "elsewhere", "huge", "deep"] {
         let run = program.run(&format!("tools call s__{tool}"));
         assert!(run.code == 1 && run.stderr.contains("toolgate servers approve s"), "{tool}: {run}");
     }
     let run = program.run("servers approve s --yes");
-    assert!(run.stdout.contains("3 definitions"), "{run}");
-    for tool in ["hidden", "elsewhere", "huge"] {
+    assert!(run.stdout.contains("4 definitions"), "{run}");
+    let mut client = StdioClient::begin(&program);
+    client.ask(1, "initialize", &json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } }));
+    let listed = client.ask(2, "tools/list", &json!({}));
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(4), "{listed}");
+    assert!(!listed.to_string().contains('\u{200b}'), "models see them without it: {listed}");
+    for tool in ["hidden", "elsewhere", "huge", "deep"] {
         let run = program.run(&format!("tools call s__{tool} a=1"));
         assert_eq!(run.code, 0, "{tool}: {run}");
     }
@@ -152,10 +173,15 @@ fn errors_at_the_start_name_the_command_and_its_exit() {
         project(json!({ "s": { "command": testkit(), "args": ["broken"], "startup": "required" } }));
     let run = program.run("serve --listen 127.0.0.1:0");
     assert_eq!(run.code, 1, "{run}");
-    let expected =
-        format!("`{} broken` exited with code 3; it wrote: boom: missing licence", testkit().display());
-    assert!(run.stderr.contains(&expected), "{run}");
-    assert!(run.stderr.contains("`startup: eager`"), "{run}");
+    let shown = run.stderr.replace(&testkit().display().to_string(), "testkit");
+    insta::assert_snapshot!(shown, @r"
+    unavailable s · stdio
+    error: Failed to connect to MCP server 's' at testkit broken
+    Error: `testkit broken` exited with code 3; it wrote: boom: missing licence
+
+    The application cannot start without connecting to all configured MCP servers.
+    hint: run the command by hand to see why it exits; or set `startup: eager` to start without it
+    ");
 }
 
 #[test]
@@ -167,7 +193,19 @@ fn output_in_another_encoding_is_decoded() {
     }
     let program = project(json!({ "s": { "command": "x", "encoding": "klingon" } }));
     let run = program.run("check");
-    assert!(run.code == 78 && run.stderr.contains("`klingon` is not an encoding"), "{run}");
+    insta::assert_snapshot!(run, @r#"
+    exit code 78
+    ----- stdout
+    ----- stderr
+    error: `klingon` is not an encoding in MCP server `s`
+      --> mcp.json:1:43
+    1 | {"servers":{"s":{"command":"x","encoding":"klingon"}}}
+      |                                           ^^^^^^^^^
+    hint: use a name of the Encoding Standard, such as `utf-8`, `windows-1252`, `shift_jis` or `gb18030`
+
+    refused: 1 error; nothing was started.
+    next: fix the problems above and run `toolgate check` again
+    "#);
 }
 
 /// `null` for an optional argument counts as absent.
@@ -217,6 +255,8 @@ fn a_websocket_takes_its_key_as_a_subprotocol() {
         let (head, _) = open(protocols);
         assert!(head.contains(" 401 "), "{protocols}: {head}");
     }
+    let (head, _) = open(&format!("mcp, bearer.wrong-key, bearer.{OWNER}"));
+    assert!(head.contains(" 400 "), "only one key: {head}");
     // Elsewhere the header means nothing.
     let key = format!("Sec-WebSocket-Protocol: bearer.{OWNER}");
     assert_eq!(gateway.request("GET /v1/tools", &[&key], "").status, 401);
