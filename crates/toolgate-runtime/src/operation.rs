@@ -15,6 +15,7 @@ use toolgate_upstream::{Forwarded, RawJson, TraceContext};
 
 use crate::catalog::CatalogTool;
 use crate::date;
+use crate::runtime::AccessRules;
 
 /// One operation of a caller.
 #[derive(Debug, Clone)]
@@ -101,6 +102,9 @@ pub struct CallOrigin {
     pub hidden: bool,
     /// The profile that the client sees. It limits the resources that can be read.
     pub profile: Option<Arc<Profile>>,
+    /// Callers and policy of the moment at which the caller was authenticated, so that both are from one configuration.
+    /// Those in use, if there are none.
+    pub access: Option<Arc<AccessRules>>,
     /// Asks the person behind this call for approval. The responder of the runtime, if there is none.
     pub approver: Option<CallApprover>,
 }

@@ -139,9 +139,9 @@ struct CallState {
 }
 
 impl CallState {
-    fn new(runtime: &Runtime, stage_started: Instant) -> Self {
+    fn new(access: Arc<AccessRules>, stage_started: Instant) -> Self {
         Self {
-            access: runtime.access.rules(),
+            access,
             steps: Vec::with_capacity(12),
             stage_started,
             tool: None,
@@ -220,7 +220,9 @@ impl Runtime {
     pub async fn execute(&self, caller: &Caller, operation: Operation) -> CallOutcome {
         match &operation.target {
             OperationTarget::Resource { uri, server: None } => {
-                let holders = self.resource_holders(caller, uri, operation.origin.profile.as_deref());
+                let access = self.rules_for(&operation);
+                let holders =
+                    self.resource_holders(&access, caller, uri, operation.origin.profile.as_deref());
                 // Boxed, so that tool calls do not carry the room for it.
                 self.read_from_servers(caller, operation, holders).boxed().await
             }
@@ -258,6 +260,11 @@ impl Runtime {
         let started = Instant::now();
         let mut guard = CallGuard::new(self, caller, &operation, started);
         let reply = match self.run(guard.state(), caller, &operation).await {
+    /// The rules that decide on an operation.
+    fn rules_for(&self, operation: &Operation) -> Arc<AccessRules> {
+        operation.origin.access.clone().unwrap_or_else(|| self.access.rules())
+    }
+
             Ok(reply) => Ok(self.truncate(guard.state(), caller, &operation, reply).await),
             Err(error) => Err(error),
         };
@@ -577,7 +584,7 @@ impl Runtime {
                 state.task = Some(task);
                 Ok(tool)
             }
-            _ => self.resolve_item(caller, operation).map(Arc::new),
+            _ => self.resolve_item(&state.access, caller, operation).map(Arc::new),
         }
     }
 

@@ -28,6 +28,7 @@ use toolgate_mcp::server::{
 };
 use toolgate_mcp::{Forwarded, RawJson, Revision, RpcError, TraceContext};
 use toolgate_runtime::catalog::Upstream;
+use toolgate_runtime::runtime::AccessRules;
 use toolgate_runtime::{CallOutcome, ListRequest, Operation, Runtime, SessionId};
 use toolgate_types::profile::ProfileName;
 use toolgate_types::tool::Permission;
@@ -55,11 +56,20 @@ pub(crate) struct McpCaller {
     missing: Option<Arc<OnceLock<Vec<Permission>>>>,
     /// True if the person at the client may approve calls.
     client_approves: bool,
+    /// The callers and the policy that decide on its calls; those in use, if there are none.
+    access: Option<Arc<AccessRules>>,
 }
 
 impl McpCaller {
     pub(crate) fn new(caller: &Arc<Caller>) -> Self {
-        Self { caller: Arc::clone(caller), profile: None, id: None, missing: None, client_approves: false }
+        Self {
+            caller: Arc::clone(caller),
+            profile: None,
+            id: None,
+            missing: None,
+            client_approves: false,
+            access: None,
+        }
     }
 
     /// Creates a caller whose permissions come from the scopes of its token.
@@ -76,6 +86,11 @@ impl McpCaller {
     /// Lets the person at the client approve calls: the client runs on this machine, for the owner of the project.
     pub(crate) fn with_client_approvals(self) -> Self {
         Self { client_approves: true, ..self }
+    }
+
+    /// Has its calls decided by these callers and this policy.
+    pub(crate) fn with_access(self, access: Option<Arc<AccessRules>>) -> Self {
+        Self { access, ..self }
     }
 
     /// Id under which its sessions and streams are known.
@@ -115,6 +130,30 @@ impl McpService {
             list_cache: Arc::default(),
             view_cache: Arc::default(),
         }
+    }
+
+    /// Returns true if the configuration in use has the caller.
+    pub(crate) fn is_configured(&self, mcp_caller: &McpCaller) -> bool {
+        self.runtime.caller(mcp_caller.caller.id.as_str()).is_some()
+    }
+
+    /// Returns a caller that was found by its name with its rights of now, and the policy of the same configuration. `None`
+    /// if the configuration had it before (`was_configured`) and does not have it any more.
+    pub(crate) fn with_current_rights(
+        &self,
+        mcp_caller: &McpCaller,
+        was_configured: bool,
+    ) -> Option<McpCaller> {
+        let access = self.runtime.access_rules();
+        let caller = match access.caller(mcp_caller.caller.id.as_str()) {
+            Some(now) if now.has_same_rights(&mcp_caller.caller) => Arc::clone(&mcp_caller.caller),
+            Some(now) => {
+                Arc::new(Caller { credential: mcp_caller.caller.credential.clone(), ..Caller::clone(now) })
+            }
+            None if was_configured => return None,
+            None => Arc::clone(&mcp_caller.caller),
+        };
+        Some(McpCaller { caller, access: Some(access), ..mcp_caller.clone() })
     }
 
     /// Answers the call of an exchange, if it has one. The response is driven afterwards.
@@ -289,6 +328,7 @@ impl McpService {
         mut operation: Operation,
     ) -> Result<Subscription, RpcError> {
         operation.origin.profile = self.profile(mcp_caller)?;
+        operation.origin.access.clone_from(&mcp_caller.access);
         let uri = operation.name().to_owned();
         let outcome = self.runtime.execute(&mcp_caller.caller, operation).await;
         match (outcome.subscription, outcome.result.error) {

@@ -53,10 +53,10 @@ impl Runtime {
         kind: TargetKind,
         of: impl Fn(&ServerOffer) -> &Arc<[OfferedItem]>,
     ) -> Vec<VisibleItem> {
-        let mut all = Vec::new();
+        let (mut all, access) = (Vec::new(), &self.access.rules());
         for (server, offer) in self.approved_offers() {
             let name = &server.spec().name;
-            let mut visibility = ItemVisibility::new(self, caller, server.spec(), kind);
+            let mut visibility = ItemVisibility::new(access, caller, server.spec(), kind);
             for item in of(&offer).iter().filter(|item| item.fault.is_none()) {
                 let in_profile = |profile: &Profile| match kind {
                     TargetKind::Prompt => includes_prompt(profile, name.as_str(), &item.id),
@@ -72,17 +72,18 @@ impl Runtime {
 
     /// Returns true if the caller may read a resource of a server.
     pub fn may_see_resource(&self, caller: &Caller, server: &str, uri: &str) -> bool {
-        let offers = self.approved_offers();
+        let (offers, access) = (self.approved_offers(), &self.access.rules());
         let found = offers.iter().find(|(known, _)| known.spec().name.as_str() == server);
         found.is_some_and(|(server, offer)| {
             self.access.is_in_some_profile(caller, |profile| includes_resource(profile, offer, uri))
-                && ItemVisibility::new(self, caller, server.spec(), TargetKind::Resource).includes(uri)
+                && ItemVisibility::new(access, caller, server.spec(), TargetKind::Resource).includes(uri)
         })
     }
 
     /// Finds the target of an operation on a resource or a prompt.
     pub(super) fn resolve_item(
         &self,
+        access: &Arc<AccessRules>,
         caller: &Caller,
         operation: &Operation,
     ) -> Result<CatalogTool, CallError> {
@@ -94,7 +95,7 @@ impl Runtime {
         if operation.name().len() > if is_prompt { MAX_NAME_BYTES } else { MAX_URI_BYTES } {
             return Err(missing());
         }
-        let server = |name: &str| self.approved_server(caller, operation, name);
+        let server = |name: &str| self.approved_server(access, caller, operation, name);
         match &operation.target {
             OperationTarget::Resource { uri, .. } if uri.starts_with(URI_PREFIX) => {
                 Ok(CatalogTool::for_stored_result(uri))
@@ -108,7 +109,7 @@ impl Runtime {
                 Ok(CatalogTool::for_request(server.spec(), TargetKind::Resource, uri, request))
             }
             OperationTarget::Subscription { uri } => {
-                let holders = self.resource_holders(caller, uri, operation.origin.profile.as_deref());
+                let holders = self.resource_holders(access, caller, uri, operation.origin.profile.as_deref());
                 let server = server(holders.first().ok_or_else(missing)?)?;
                 Ok(CatalogTool::for_subscription(server.spec(), uri))
             }
@@ -136,7 +137,7 @@ impl Runtime {
                     listed(offer)
                         && profile.is_none_or(includes)
                         && self.access.is_in_some_profile(caller, includes)
-                        && ItemVisibility::new(self, caller, server.spec(), TargetKind::Resource)
+                        && ItemVisibility::new(access, caller, server.spec(), TargetKind::Resource)
                             .includes(uri)
                 });
                 let spec = holders.next().ok_or_else(missing)?.0.spec();
@@ -190,6 +191,7 @@ impl Runtime {
     /// then the one server with resources of the same scheme.
     pub(super) fn resource_holders(
         &self,
+        access: &Arc<AccessRules>,
         caller: &Caller,
         uri: &str,
         profile: Option<&Profile>,
@@ -211,7 +213,7 @@ impl Runtime {
             } else {
                 continue;
             };
-            if ItemVisibility::new(self, caller, server.spec(), TargetKind::Resource).includes(uri) {
+            if ItemVisibility::new(access, caller, server.spec(), TargetKind::Resource).includes(uri) {
                 found.push((rank, server.spec().name.to_string()));
             }
         }
@@ -227,6 +229,7 @@ impl Runtime {
 
     fn approved_server(
         &self,
+        access: &Arc<AccessRules>,
         caller: &Caller,
         operation: &Operation,
         name: &str,
@@ -239,7 +242,7 @@ impl Runtime {
             OperationKind::Prompt => TargetKind::Prompt,
             _ => TargetKind::Resource,
         };
-        if !ItemVisibility::new(self, caller, server.spec(), kind).includes(operation.name()) {
+        if !ItemVisibility::new(access, caller, server.spec(), kind).includes(operation.name()) {
             return Err(not_found(operation));
         }
         let message = format!("MCP server `{name}` is not approved");
@@ -276,8 +279,8 @@ struct ItemVisibility<'a> {
 }
 
 impl<'a> ItemVisibility<'a> {
-    fn new(runtime: &Runtime, caller: &'a Caller, spec: &ServerSpec, kind: TargetKind) -> Self {
-        Self { access: runtime.access.rules(), caller, item: server_item(spec, kind, "") }
+    fn new(access: &Arc<AccessRules>, caller: &'a Caller, spec: &ServerSpec, kind: TargetKind) -> Self {
+        Self { access: Arc::clone(access), caller, item: server_item(spec, kind, "") }
     }
 
     fn includes(&mut self, id: &str) -> bool {

@@ -35,6 +35,7 @@ impl McpService {
             forwarded: request.forwarded(&["name", "arguments"]),
             hidden: routed.hidden,
             client_approves: mcp_caller.client_approves,
+            access: mcp_caller.access.clone(),
             ..CallOrigin::default()
         };
         let arguments = routed.arguments.clone().map_or_else(CallArguments::empty, CallArguments::from);

@@ -59,6 +59,7 @@ impl McpService {
             session: request.session.as_deref().map(super::issued_session),
             forwarded: request.forwarded(known),
             client_approves: mcp_caller.client_approves,
+            access: mcp_caller.access.clone(),
             ..CallOrigin::default()
         };
         Operation::new(target, arguments).with_trace(request.trace.clone()).with_origin(origin)

@@ -88,8 +88,9 @@ pub(crate) async fn get_prompt(request: AdmittedRequest) -> Result<Response, Htt
     execute(&request, Operation::prompt(server.unwrap_or_default(), name, arguments)).await
 }
 
-async fn execute(request: &AdmittedRequest, operation: Operation) -> Result<Response, HttpError> {
+async fn execute(request: &AdmittedRequest, mut operation: Operation) -> Result<Response, HttpError> {
     let (gateway, auth) = (&request.gateway, &request.auth);
+    operation.origin.access = auth.access();
     let _call = gateway.begin_call()?;
     let outcome = gateway.runtime.execute(&auth.caller, operation.with_trace(auth.trace.clone())).await;
     let mut response = response::call_result(&gateway.runtime, &auth.caller, &outcome);
