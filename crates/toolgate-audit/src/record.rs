@@ -56,6 +56,8 @@ pub struct CallIdentity<'a> {
     pub groups: &'a [Arc<Group>],
     /// Name of the credential that authenticated the caller.
     pub credential: Option<&'a str>,
+    /// Secrets of the caller, to be masked in the records of this call.
+    pub secrets: Option<&'a KnownSecrets>,
 }
 
 impl<'a> From<&'a Caller> for CallIdentity<'a> {
@@ -64,6 +66,7 @@ impl<'a> From<&'a Caller> for CallIdentity<'a> {
             person: caller.person.as_deref(),
             groups: &caller.groups,
             credential: caller.credential.as_deref(),
+            secrets: None,
         }
     }
 }
@@ -249,8 +252,17 @@ impl<'a> CallEnd<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct CallPrefix {
     text: String,
-    /// Values of the secret arguments, to be masked in both records.
+    /// Values of the secret arguments and secrets of the caller, to be masked in both records.
     secrets: KnownSecrets,
+}
+
+impl CallPrefix {
+    /// Masks these secrets too in the end record.
+    pub(crate) fn add_secrets(&mut self, more: &KnownSecrets) {
+        if let Some(all) = self.secrets.union(more) {
+            self.secrets = all;
+        }
+    }
 }
 
 /// Renders records as JSON, without sequence number, time and hash.
@@ -282,7 +294,10 @@ impl RecordRenderer {
         if let Some(secret) = begin.secret {
             secrets.extend(secret.secret_values(arguments));
         }
-        let secrets = KnownSecrets::new(&secrets);
+        let secrets = match begin.identity.secrets {
+            Some(own) => own.with(&secrets).unwrap_or_else(|| own.clone()),
+            None => KnownSecrets::new(&secrets),
+        };
         let mut text = String::with_capacity(128);
         self.redactor.write(&secrets, &mut text, |line, out| {
             member(r#","call":"#, begin.call, line, out);
@@ -356,7 +371,7 @@ impl RecordRenderer {
             if begin.tainted {
                 out.push_str(r#","tainted":true"#);
             }
-            let CallIdentity { person, groups, credential } = begin.identity;
+            let CallIdentity { person, groups, credential, .. } = begin.identity;
             if let Some(person) = person {
                 member(r#","person":"#, person, line, out);
             }
@@ -766,7 +781,7 @@ mod tests {
             rules: &rules,
             asked: Some(text),
             refused_by: Some(text),
-            identity: CallIdentity { person: Some(text), groups: &[], credential: Some(text) },
+            identity: CallIdentity { person: Some(text), groups: &[], credential: Some(text), secrets: None },
             arguments: &arguments,
             secret: Some(&fields),
         };

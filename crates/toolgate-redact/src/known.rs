@@ -59,6 +59,11 @@ impl KnownSecrets {
         Some(Self { secrets, forms, search })
     }
 
+    /// Returns these secrets together with others. `None` if all of them are known already.
+    pub fn union(&self, others: &Self) -> Option<Self> {
+        self.with(&others.secrets)
+    }
+
     /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.secrets.is_empty()

@@ -20,6 +20,7 @@ use toolgate_json::CallArguments;
 use toolgate_policy::decide::PolicyRequest;
 use toolgate_policy::schema::without_nulls;
 use toolgate_policy::{Decision, Denied, Grant, Input, SchemaValidator, TargetKind, ToolAttributes};
+use toolgate_redact::KnownSecrets;
 use toolgate_types::call::Denial;
 use toolgate_types::call::OperationKind;
 use toolgate_types::tool::Deprecation;
@@ -127,6 +128,8 @@ struct CallState {
     refused_by: Option<String>,
     /// Identity under which the server was called.
     upstream: Option<UpstreamIdentity>,
+    /// Secrets of the caller, to mask them in the records.
+    caller_secrets: Option<Arc<KnownSecrets>>,
     /// True if untrusted content had reached the session before the decision.
     tainted: bool,
     /// The tool call that the operation continues, if its target is a task.
@@ -159,6 +162,7 @@ impl CallState {
             approved_by: None,
             refused_by: None,
             upstream: None,
+            caller_secrets: None,
             tainted: false,
             task: None,
             subscription: None,
@@ -256,15 +260,15 @@ impl Runtime {
         }
     }
 
-    async fn execute_once(&self, caller: &Caller, operation: Operation) -> CallOutcome {
-        let started = Instant::now();
-        let mut guard = CallGuard::new(self, caller, &operation, started);
-        let reply = match self.run(guard.state(), caller, &operation).await {
     /// The rules that decide on an operation.
     fn rules_for(&self, operation: &Operation) -> Arc<AccessRules> {
         operation.origin.access.clone().unwrap_or_else(|| self.access.rules())
     }
 
+    async fn execute_once(&self, caller: &Caller, operation: Operation) -> CallOutcome {
+        let started = Instant::now();
+        let mut guard = CallGuard::new(self, caller, &operation, started);
+        let reply = match self.run(guard.state(), caller, &operation).await {
             Ok(reply) => Ok(self.truncate(guard.state(), caller, &operation, reply).await),
             Err(error) => Err(error),
         };
@@ -407,11 +411,12 @@ impl Runtime {
             state.record_stage(Stage::Slots, None);
             Some(slot)
         };
-        self.record_begin(state, caller, operation, tool).await?;
-        if self.sources.logins().has_caller_credentials() {
-            let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
-            state.upstream = server.and_then(|server| server.credentials().upstream_identity(&caller.id));
+        let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
+        if let Some(server) = &server {
+            server.credentials().read_secrets(&caller.id).await;
         }
+        state.caller_secrets = self.sources.logins().secrets.of(&caller.id);
+        self.record_begin(state, caller, operation, tool).await?;
         let task_session = state.task.as_ref().and_then(|task| task.session.clone());
         let task_session = task_session.as_deref();
         let side_results = SideResults::default();
@@ -447,6 +452,8 @@ impl Runtime {
         let end = CallDeadline { at: deadline, forwarded: &operation.origin.forwarded };
         let (reply, tried) = with_retries(tool.contract.idempotent, end, invoke_once).await;
         state.attempts = tried;
+        // After the call: the caller may have logged in meanwhile.
+        state.upstream = server.and_then(|server| server.credentials().upstream_identity(&caller.id));
         let upstream_name = || {
             let kind = if matches!(tool.upstream, Upstream::OpenApi(_)) { "API" } else { "MCP server" };
             let server = tool.server.as_ref().map(|server| format!("{kind} `{server}`"));

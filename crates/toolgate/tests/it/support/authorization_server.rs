@@ -381,6 +381,11 @@ fn token(request: &Request, state: &mut State) -> Response {
     state.number += 1;
     let (access, refresh) =
         (format!("access-{}-token", state.number), format!("refresh-{}-token", state.number));
+    // Tokens of a login are opaque, the others name their subject.
+    let access = match grant.as_str() {
+        "authorization_code" | "refresh_token" => access,
+        _ => format!("e30.{}.{access}", URL_SAFE_NO_PAD.encode(json!({ "sub": person }).to_string())),
+    };
     let lifetime = state.lifetime.unwrap_or(Duration::from_secs(3600));
     let resource =
         if state.lie == Lie::WrongAudience { "https://other.example.com".to_owned() } else { resource };

@@ -25,7 +25,7 @@ for line in sys.stdin:
         reply["result"] = {"tools": [{"name": "whoami", "description": "Returns the credential.",
                                       "inputSchema": {"type": "object"}}]}
     elif method == "tools/call":
-        text = "env " + os.environ.get("SERVER_TOKEN", "none")
+        text = "env " + os.environ.get("SERVER_TOKEN", "none") + message["params"]["arguments"].get("say", "")
         reply["result"] = {"content": [{"type": "text", "text": text}]}
     elif method == "ping":
         reply["result"] = {}
@@ -172,10 +172,23 @@ fn every_caller_has_its_own_credential() {
         assert!(!listed.to_string().contains(secret), "{listed}");
     }
     assert!(!shown.contains("access-") && !shown.contains("refresh-"), "{shown}");
+    // The servers return the static credentials of their callers, which are masked.
+    for secret in ["static-bob", "key-bob", "env-bob", "static-ann", "key-ann", "env-ann"] {
+        assert!(!shown.contains(secret), "{secret}: {shown}");
+    }
     let records = gateway.executions("caller=id:ann&limit=200");
     let has_name =
         |name: &str| records.iter().any(|it| it["end"]["upstream_credential"] == format!("id:ann at {name}"));
     assert!(names.iter().all(|name| has_name(name)), "the record names the credential");
+    let account = |name: &str| {
+        let credential = format!("id:ann at {name}");
+        let mut ends = records.iter().map(|it| &it["end"]);
+        ends.find(|end| end["upstream_credential"] == *credential).expect("a record")["upstream_account"]
+            .clone()
+    };
+    // The account is that in the token; opaque tokens and keys name none.
+    assert_eq!(["exchange", "asserted", "forwarded"].map(account), ["ann", "ann", "ann"]);
+    assert_eq!(["login", "bearer", "keyed", "env"].map(account), [const { Json::Null }; 4]);
     // A removed credential counts from the next second on, and is Bob's alone.
     let headers = [format!("Authorization: Bearer {bob}")];
     let remove =
@@ -191,6 +204,37 @@ fn every_caller_has_its_own_credential() {
     assert_eq!(server.revoked().len(), 2, "the login was revoked");
     assert_eq!(put("nothing", "x"), 404);
     assert_eq!(put("keyed", "two\nlines"), 422);
+}
+
+/// A stored secret is masked in the records of its caller, in arguments and results, and in no other records: it may be a
+/// common word.
+#[test]
+fn secrets_are_masked_for_their_caller() {
+    let callers = json!([
+        { "id": "ann", "permissions": ["env:*"], "api_key": "key-of-ann-0123456789" },
+        { "id": "bob", "permissions": ["env:*"], "api_key": "key-of-bob-0123456789" }]);
+    let env = json!({ "command": "python3", "args": ["server.py"], "credential": { "env": "SERVER_TOKEN" } });
+    let config = json!({ "callers": callers, "toolbox": { "mcps": [entry("env", env)] } });
+    let program = Program::new(&[]).with("TOOLGATE_LOG", "off").with("TOOLGATE_API_KEY", OWNER);
+    program.write("toolgate.yaml", config.to_string());
+    program.write("server.py", STDIO_SERVER);
+    // Without a shape that gives it away. Stored by a command, and over REST.
+    let (tulips, roses) = ("tulips and lilies", "roses and violets");
+    assert_eq!(run_with_input(&program, "credentials set env --as ann", tulips).code, 0);
+    let gateway = Gateway::serve(program);
+    let key = [&format!("X-API-Key: {BOB}"), "Content-Type: application/json"];
+    let stored = gateway.request("PUT /v1/credentials/env", &key, &json!({ "secret": roses }).to_string());
+    assert_eq!(stored.status, 204, "{stored:?}");
+    let say = json!({ "say": format!(", {tulips}, {roses}") });
+    for (key, own) in [(ANN, tulips), (BOB, roses)] {
+        let shown = text(&gateway.call(key, "env__whoami", &say));
+        assert_eq!(shown, format!("env {own}, {tulips}, {roses}"), "results are not masked");
+    }
+    for (caller, own, other) in [("ann", tulips, roses), ("bob", roses, tulips)] {
+        let records = json!(gateway.executions(&format!("caller={caller}&limit=9"))).to_string();
+        let count = |text: &str| records.matches(text).count();
+        assert_eq!((count(own), count(other)), (0, 2), "of {caller}: {records}");
+    }
 }
 
 /// Runs a command with the browser of a person, beside a running gateway.
