@@ -89,7 +89,7 @@ impl ReloadTarget {
                 return;
             }
         }
-        // Requests have the rules of their callers, which were replaced with the callers. These are for all other calls.
+        // For the calls of all other front ends: requests have the rules that were replaced with their callers.
         runtime.set_access_rules(access.unwrap_or_else(|| Arc::new(access_rules(config))));
         runtime.set_limits(config.limits.clone());
         let Some(started) = &state.started else {

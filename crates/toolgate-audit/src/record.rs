@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -57,7 +57,7 @@ pub struct CallIdentity<'a> {
     /// Name of the credential that authenticated the caller.
     pub credential: Option<&'a str>,
     /// Secrets of the caller, to be masked in the records of this call.
-    pub secrets: Option<&'a KnownSecrets>,
+    pub secrets: Option<&'a Arc<KnownSecrets>>,
 }
 
 impl<'a> From<&'a Caller> for CallIdentity<'a> {
@@ -253,14 +253,17 @@ impl<'a> CallEnd<'a> {
 pub(crate) struct CallPrefix {
     text: String,
     /// Values of the secret arguments and secrets of the caller, to be masked in both records.
-    secrets: KnownSecrets,
+    secrets: Arc<KnownSecrets>,
 }
+
+/// Most calls have no secrets.
+static NO_SECRETS: LazyLock<Arc<KnownSecrets>> = LazyLock::new(Arc::default);
 
 impl CallPrefix {
     /// Masks these secrets too in the end record.
     pub(crate) fn add_secrets(&mut self, more: &KnownSecrets) {
         if let Some(all) = self.secrets.union(more) {
-            self.secrets = all;
+            self.secrets = Arc::new(all);
         }
     }
 }
@@ -294,10 +297,9 @@ impl RecordRenderer {
         if let Some(secret) = begin.secret {
             secrets.extend(secret.secret_values(arguments));
         }
-        let secrets = match begin.identity.secrets {
-            Some(own) => own.with(&secrets).unwrap_or_else(|| own.clone()),
-            None => KnownSecrets::new(&secrets),
-        };
+        // Nothing is copied for most calls: preparing secrets takes time.
+        let own = begin.identity.secrets.unwrap_or(&NO_SECRETS);
+        let secrets = own.with(&secrets).map_or_else(|| Arc::clone(own), Arc::new);
         let mut text = String::with_capacity(128);
         self.redactor.write(&secrets, &mut text, |line, out| {
             member(r#","call":"#, begin.call, line, out);
@@ -394,7 +396,7 @@ impl RecordRenderer {
     }
 
     pub(crate) fn end(&self, prefix: &CallPrefix, end: &CallEnd<'_>) -> PartBuffer {
-        let mut secrets = Cow::Borrowed(&prefix.secrets);
+        let mut secrets = Cow::Borrowed(&*prefix.secrets);
         if let (Some(secret), Some(output)) = (end.secret, end.output)
             && !secret.is_empty()
         {
@@ -858,7 +860,7 @@ mod tests {
     }
 
     fn head_of_json(renderer: &RecordRenderer, json: RawJson) -> String {
-        let prefix = CallPrefix { text: String::new(), secrets: KnownSecrets::default() };
+        let prefix = CallPrefix { text: String::new(), secrets: Arc::default() };
         let body = RecordBody { name: "output", json: &json, secret: None };
         let line = renderer.line("", &prefix, &KnownSecrets::default(), Some(body), |_, _| {}).to_text();
         let record: serde_json::Value = serde_json::from_str(&format!("{{{}}}", &line[1..])).unwrap();
@@ -952,7 +954,7 @@ mod tests {
         let long = "word \\n".repeat(MIN_SHARED_BYTES);
         let render = |renderer: &RecordRenderer, json: &str| {
             let json = RawJson::from_trusted(json.to_owned());
-            let prefix = CallPrefix { text: String::new(), secrets: KnownSecrets::default() };
+            let prefix = CallPrefix { text: String::new(), secrets: Arc::default() };
             let body = RecordBody { name: "output", json: &json, secret: None };
             let line = renderer.line("", &prefix, &KnownSecrets::default(), Some(body), |_, _| {});
             let within = |part: &[u8]| json.bytes().as_ptr_range().contains(&part.as_ptr());

@@ -41,6 +41,9 @@ impl KnownSecrets {
 
     /// Returns these secrets together with more of them. `None` if all of them are known already.
     pub fn with(&self, more: &[Secret]) -> Option<Self> {
+        if more.is_empty() {
+            return None;
+        }
         let mut secrets = self.secrets.clone();
         for secret in more {
             let text = secret.expose();

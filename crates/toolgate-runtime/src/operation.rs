@@ -102,8 +102,7 @@ pub struct CallOrigin {
     pub hidden: bool,
     /// The profile that the client sees. It limits the resources that can be read.
     pub profile: Option<Arc<Profile>>,
-    /// Callers and policy of the moment at which the caller was authenticated, so that both are from one configuration.
-    /// Those in use, if there are none.
+    /// Callers and policy of the configuration that the caller was authenticated by. Without them, those in use decide.
     pub access: Option<Arc<AccessRules>>,
     /// Asks the person behind this call for approval. The responder of the runtime, if there is none.
     pub approver: Option<CallApprover>,

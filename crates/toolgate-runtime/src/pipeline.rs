@@ -429,6 +429,10 @@ impl Runtime {
                     let forwarded = &operation.origin.forwarded;
                     invoke(&server, address, input, session, forwarded, &operation.trace).await
                 }
+                (Upstream::Login, Some(server)) => {
+                    // Boxed, so that tool calls do not carry the room for it.
+                    log_in(&server, input, operation).boxed().await
+                }
                 (Upstream::Builtin(builtin), _) => {
                     let context = operation.tool_context(caller);
                     let client = operation.origin.forwarded.client.as_ref();
@@ -444,9 +448,10 @@ impl Runtime {
                 }
                 // Boxed, so that tool calls do not carry the room for it.
                 (_, Some(server)) => self.send_request(server, ctx, task_session, side_results).boxed().await,
-                (Upstream::Server(_) | Upstream::Request(..) | Upstream::Subscription, None) => {
-                    Err(BuiltinError::from("its server was removed".to_owned()).into())
-                }
+                (
+                    Upstream::Server(_) | Upstream::Login | Upstream::Request(..) | Upstream::Subscription,
+                    None,
+                ) => Err(BuiltinError::from("its server was removed".to_owned()).into()),
             }
         };
         let end = CallDeadline { at: deadline, forwarded: &operation.origin.forwarded };
@@ -611,7 +616,10 @@ impl Runtime {
         let visible = catalog
             .resolve(name)
             .filter(|tool| !operation.origin.hidden && self.access.is_in_profiles(caller, tool));
-        let tool = visible.ok_or_else(|| tool_not_found(name))?;
+        let Some(tool) = visible else {
+            let login = self.login_tool(caller, name).filter(|_| !operation.origin.hidden);
+            return login.ok_or_else(|| tool_not_found(name));
+        };
         let sees = |tool: &CatalogTool| {
             let subject = tool.subject();
             access.policy.may_see(&policy_request(caller, &subject, &operation.arguments, false))
@@ -750,6 +758,15 @@ impl Runtime {
         state.record_stage(Stage::ValidateOutput, note);
         Ok(reply)
     }
+}
+
+/// Logs a caller in to a server, by a request that needs its credential and changes nothing.
+async fn log_in(server: &Arc<Server>, input: &Input, operation: &Operation) -> Result<RawJson, InvokeError> {
+    let (session, forwarded) = (operation.origin.session_id(), &operation.origin.forwarded);
+    request(server, &ServerRequest::ListTools, input, session, forwarded, &operation.trace).await?;
+    let text =
+        format!("You are logged in to `{}`. Its tools are in the list of tools now.", server.spec().name);
+    Ok(RawJson::from_value(&json!({ "content": [{ "type": "text", "text": text }] })))
 }
 
 /// Everything that a policy decides on.

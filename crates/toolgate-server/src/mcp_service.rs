@@ -29,7 +29,9 @@ use toolgate_mcp::server::{
 use toolgate_mcp::{Forwarded, RawJson, Revision, RpcError, TraceContext};
 use toolgate_runtime::catalog::Upstream;
 use toolgate_runtime::runtime::AccessRules;
-use toolgate_runtime::{CallOutcome, ListRequest, Operation, Runtime, SessionId};
+use toolgate_runtime::{
+    CallOutcome, DownstreamClient, ListFilter, ListRequest, ListViewer, Operation, Runtime, SessionId,
+};
 use toolgate_types::profile::ProfileName;
 use toolgate_types::tool::Permission;
 use toolgate_types::{Caller, ErrorCode};
@@ -202,11 +204,11 @@ impl McpService {
     async fn dispatch(self, mcp_caller: McpCaller, request: ClientRequest) -> RpcResult {
         let _call_permit = self.begin_call().await?;
         match &*request.method {
-            "tools/list" => self.list(&mcp_caller, &request, Self::tools).await,
-            "prompts/list" => self.list(&mcp_caller, &request, Self::prompts).await,
+            "tools/list" => self.server_list(&mcp_caller, &request, Self::tools).await,
+            "prompts/list" => self.server_list(&mcp_caller, &request, Self::prompts).await,
             "prompts/get" => self.prompt(&mcp_caller, request).await,
-            "resources/list" => self.list(&mcp_caller, &request, Self::resources).await,
-            "resources/templates/list" => self.list(&mcp_caller, &request, Self::templates).await,
+            "resources/list" => self.server_list(&mcp_caller, &request, Self::resources).await,
+            "resources/templates/list" => self.server_list(&mcp_caller, &request, Self::templates).await,
             "resources/read" => self.resource(&mcp_caller, request).await,
             "completion/complete" => self.complete(&mcp_caller, request).await,
             "logging/setLevel" => self.set_level(&mcp_caller, &request).await,
@@ -216,6 +218,28 @@ impl McpService {
                 Err(RpcError::new(RpcError::METHOD_NOT_FOUND, format!("there is no method `{method}`")))
             }
         }
+    }
+
+    /// Answers a request for a list of items of servers, limited to those that the servers list to the client.
+    async fn server_list<T>(
+        &self,
+        mcp_caller: &McpCaller,
+        request: &ClientRequest,
+        render: impl FnOnce(&Self, &McpCaller, &ClientRequest, &ListFilter) -> T,
+    ) -> T {
+        let lists = self.list_filter(mcp_caller, request).await;
+        let render = |service: &Self, caller: &McpCaller, request: &ClientRequest| {
+            render(service, caller, request, &lists)
+        };
+        self.list(mcp_caller, request, render).await
+    }
+
+    /// Reads the lists of the servers that may list less to this client than to others.
+    async fn list_filter(&self, mcp_caller: &McpCaller, request: &ClientRequest) -> ListFilter {
+        let client = Arc::clone(&request.client) as Arc<dyn DownstreamClient>;
+        let (caller, session) = (&*mcp_caller.caller, request.session.as_deref());
+        // Boxed, because it is rarely more than a look at each server.
+        Box::pin(self.runtime.list_filter(ListViewer { caller, session, client: Some(&client) })).await
     }
 
     /// Answers a request for a list, and records it.

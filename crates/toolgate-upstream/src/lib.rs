@@ -34,6 +34,6 @@ pub use credentials::LoginOptions;
 pub use questions::{NoResponder, Responder};
 pub use script::ScriptRunner;
 pub use server::{
-    ClientConnection, ClientFeatures, LogLimit, Requester, ResourceSubscription, ResourceUpdate, Server,
-    ServerState, ServerUnavailable, log_server_message,
+    ClientConnection, ClientFeatures, ListError, LogLimit, Requester, ResourceSubscription, ResourceUpdate,
+    Server, ServerState, ServerUnavailable, log_server_message,
 };

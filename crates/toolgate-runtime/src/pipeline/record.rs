@@ -177,7 +177,7 @@ impl CallState {
             asked: self.approved_by.as_deref(),
             refused_by: self.refused_by.as_deref(),
             identity: audit::CallIdentity {
-                secrets: self.caller_secrets.as_deref(),
+                secrets: self.caller_secrets.as_ref(),
                 ..audit::CallIdentity::from(caller)
             },
             tainted: self.tainted,

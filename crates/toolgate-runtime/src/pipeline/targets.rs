@@ -12,7 +12,7 @@ use toolgate_json::CallArguments;
 use toolgate_policy::decide::PolicyRequest;
 use toolgate_policy::{TargetKind, ToolAttributes};
 use toolgate_types::call::OperationKind;
-use toolgate_types::{CallError, Caller, ErrorCode, Profile, ServerSpec, Stage};
+use toolgate_types::{CallError, Caller, ErrorCode, Profile, ServerName, ServerSpec, Stage};
 use toolgate_upstream::invoke::ServerRequest;
 use toolgate_upstream::offer::{OfferedItem, ServerOffer};
 use toolgate_upstream::{RawJson, Server};
@@ -20,7 +20,7 @@ use toolgate_upstream::{RawJson, Server};
 use crate::catalog::{CatalogTool, SEPARATOR, server_item};
 use crate::operation::{CompletionTarget, Operation, OperationTarget};
 use crate::results::URI_PREFIX;
-use crate::runtime::{AccessRules, Runtime};
+use crate::runtime::{AccessRules, ListFilter, Runtime};
 
 use super::{MAX_NAME_BYTES, MAX_URI_BYTES};
 
@@ -33,23 +33,24 @@ pub struct VisibleItem {
 
 impl Runtime {
     /// Prompts that the caller may get, in configuration order.
-    pub fn visible_prompts(&self, caller: &Caller) -> Vec<VisibleItem> {
-        self.visible_items(caller, TargetKind::Prompt, |offer| &offer.prompts)
+    pub fn visible_prompts(&self, caller: &Caller, lists: &ListFilter) -> Vec<VisibleItem> {
+        self.visible_items(caller, lists, TargetKind::Prompt, |offer| &offer.prompts)
     }
 
     /// Resources that the caller may read, in configuration order.
-    pub fn visible_resources(&self, caller: &Caller) -> Vec<VisibleItem> {
-        self.visible_items(caller, TargetKind::Resource, |offer| &offer.resources)
+    pub fn visible_resources(&self, caller: &Caller, lists: &ListFilter) -> Vec<VisibleItem> {
+        self.visible_items(caller, lists, TargetKind::Resource, |offer| &offer.resources)
     }
 
     /// Resource templates that the caller may read from, in configuration order.
-    pub fn visible_templates(&self, caller: &Caller) -> Vec<VisibleItem> {
-        self.visible_items(caller, TargetKind::Resource, |offer| &offer.templates)
+    pub fn visible_templates(&self, caller: &Caller, lists: &ListFilter) -> Vec<VisibleItem> {
+        self.visible_items(caller, lists, TargetKind::Resource, |offer| &offer.templates)
     }
 
     fn visible_items(
         &self,
         caller: &Caller,
+        lists: &ListFilter,
         kind: TargetKind,
         of: impl Fn(&ServerOffer) -> &Arc<[OfferedItem]>,
     ) -> Vec<VisibleItem> {
@@ -57,7 +58,12 @@ impl Runtime {
         for (server, offer) in self.approved_offers() {
             let name = &server.spec().name;
             let mut visibility = ItemVisibility::new(access, caller, server.spec(), kind);
-            for item in of(&offer).iter().filter(|item| item.fault.is_none()) {
+            let listed = lists.items(name, &offer, &of);
+            // Only prompts of the catalog can be used.
+            let is_known = |item: &OfferedItem| {
+                kind != TargetKind::Prompt || offer.prompts.iter().any(|known| known.id == item.id)
+            };
+            for item in listed.iter().filter(|item| item.fault.is_none() && is_known(item)) {
                 let in_profile = |profile: &Profile| match kind {
                     TargetKind::Prompt => includes_prompt(profile, name.as_str(), &item.id),
                     TargetKind::Resource | TargetKind::Tool => profile.resources.contains(&[&item.id]),
@@ -68,6 +74,15 @@ impl Runtime {
             }
         }
         all
+    }
+
+    /// Returns true if the caller may see a prompt or a resource of the catalog.
+    pub(crate) fn may_see_items(&self, caller: &Caller, server: &ServerName) -> bool {
+        let lists = ListFilter::default();
+        let is_of = |item: &VisibleItem| item.server == server.as_str();
+        self.visible_prompts(caller, &lists).iter().any(is_of)
+            || self.visible_resources(caller, &lists).iter().any(is_of)
+            || self.visible_templates(caller, &lists).iter().any(is_of)
     }
 
     /// Returns true if the caller may read a resource of a server.

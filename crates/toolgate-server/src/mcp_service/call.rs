@@ -18,7 +18,7 @@ impl McpService {
         if arguments.as_ref().is_some_and(|arguments| !arguments.as_str().trim_start().starts_with('{')) {
             return Err(RpcError::new(RpcError::INVALID_PARAMS, "`arguments` is not an object"));
         }
-        let routed = match self.route(mcp_caller, &request, name, arguments)? {
+        let routed = match self.route(mcp_caller, &request, name, arguments).await? {
             CallRoute::Pipeline(routed) => routed,
             CallRoute::Answered { name, arguments, outcome } => {
                 let list = ListRequest {

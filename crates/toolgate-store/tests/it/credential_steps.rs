@@ -35,7 +35,7 @@ fn survives(change: &str, prepare: impl Fn(&Path), check: impl Fn(&Path, bool)) 
         prepare(folder.path());
         let was_killed = run(folder.path(), change, step);
         check(folder.path(), was_killed);
-        // What the killed process left does not prevent the change.
+        // The files that the killed process left do not prevent the change.
         assert!(!run(folder.path(), change, usize::MAX), "{change}, step {step}: not completed");
         check(folder.path(), false);
         if !was_killed {

@@ -1,7 +1,7 @@
 //! Secrets of credentials in use, to mask them in the records of calls: a server may echo the credential that it got.
 //!
-//! Invariant: the secret of one caller masks nothing in the records of another. Otherwise a caller whose secret is a
-//! common word could make the records of all callers unreadable.
+//! Invariant: the secret of one caller masks nothing in the records of another. Otherwise a caller with a common word as
+//! its secret could make the records of all callers unreadable.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

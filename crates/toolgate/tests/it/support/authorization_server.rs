@@ -403,6 +403,16 @@ fn token(request: &Request, state: &mut State) -> Response {
     ok(response)
 }
 
+/// The items of the server `scoped` that a person may see: its own, and the owner everything.
+fn own_items<'a>(server: &str, person: &'a str) -> Vec<&'a str> {
+    let person = person.rsplit([' ', '-']).next().unwrap_or_default();
+    match (server, person) {
+        ("scoped", "owner") => vec!["owner", "ann", "bob"],
+        ("scoped", person) => vec![person],
+        _ => Vec::new(),
+    }
+}
+
 fn mcp(name: &str, request: &Request, origin: &str, state: &mut State) -> Response {
     let authorization = request.header("authorization").to_owned();
     let api_key = request.header("x-api-key").to_owned();
@@ -444,10 +454,19 @@ fn mcp(name: &str, request: &Request, origin: &str, state: &mut State) -> Respon
     let message: Json = serde_json::from_str(&request.body).unwrap_or_default();
     let result = match message["method"].as_str() {
         Some("initialize") => json!({
-            "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+            "protocolVersion": "2025-11-25", "capabilities": { "tools": {}, "resources": {} },
             "serverInfo": { "name": name, "version": "1" } }),
-        Some("tools/list") => json!({ "tools": [
-            { "name": "whoami", "description": "Returns the person.", "inputSchema": { "type": "object" } }] }),
+        Some("tools/list") => {
+            let tool = |name: &str| json!({ "name": name, "description": "Returns the person.", "inputSchema": { "type": "object" } });
+            let own = own_items(name, &person).into_iter().map(|person| tool(&format!("of_{person}")));
+            json!({ "tools": std::iter::once(tool("whoami")).chain(own).collect::<Vec<_>>() })
+        }
+        Some("resources/list") => {
+            let own = own_items(name, &person).into_iter();
+            let own = own.map(|person| json!({ "uri": format!("doc://{person}"), "name": person }));
+            json!({ "resources": own.collect::<Vec<_>>() })
+        }
+        Some("resources/templates/list") => json!({ "resourceTemplates": [] }),
         Some("tools/call") => json!({ "content": [{ "type": "text", "text": person }] }),
         Some("ping") => json!({}),
         Some(_) if message["id"].is_null() => return (202, Vec::new(), Json::Null),

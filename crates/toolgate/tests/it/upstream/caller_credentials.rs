@@ -6,7 +6,7 @@ use super::credentials::{run_with_input, with_browser};
 use crate::support::authorization_server::{AuthorizationServer, browse, browse_with};
 use crate::support::gateway::{Gateway, HttpResponse, OWNER};
 use crate::support::issuer::{AUDIENCE, Issuer, Signer, now};
-use crate::support::mcp_client::{ACCEPT, McpSession, call_message};
+use crate::support::mcp_client::{ACCEPT, McpSession, call_message, request_message};
 use crate::support::program::Program;
 
 /// A server over pipes that returns the credential in its environment.
@@ -172,7 +172,7 @@ fn every_caller_has_its_own_credential() {
         assert!(!listed.to_string().contains(secret), "{listed}");
     }
     assert!(!shown.contains("access-") && !shown.contains("refresh-"), "{shown}");
-    // The servers return the static credentials of their callers, which are masked.
+    // The servers return the static credentials of their callers; the records mask them.
     for secret in ["static-bob", "key-bob", "env-bob", "static-ann", "key-ann", "env-ann"] {
         assert!(!shown.contains(secret), "{secret}: {shown}");
     }
@@ -268,9 +268,13 @@ fn link_in(text: &str) -> String {
 
 /// Follows a login link as a person. Returns the last page.
 fn follow(link: &str, person: &str) -> (u16, String) {
+    follow_login(link, person, "web")
+}
+
+fn follow_login(link: &str, person: &str, server: &str) -> (u16, String) {
     let page = browse(link, None);
     assert_eq!(page.status, 200, "{}", page.body);
-    assert!(page.body.contains("<button>") && page.body.contains("web"), "{}", page.body);
+    assert!(page.body.contains("<button>") && page.body.contains(server), "{}", page.body);
     let started = browse_with("POST", link, "");
     assert_eq!(started.status, 303, "{}", started.body);
     let cookie =
@@ -411,4 +415,73 @@ fn tokens_go_to_their_audience_only() {
         assert_eq!(refused.status, 422, "{entry}: {refused:?}");
         assert!(refused.body.contains("cannot be set over HTTP"), "{}", refused.body);
     }
+}
+
+/// Sends a request; returns the answer to it.
+fn answer(session: &McpSession<'_>, message: &Json) -> Json {
+    let mut stream = session.stream(message);
+    let answer = std::iter::from_fn(|| stream.next()).find(|answer| answer["id"] == message["id"]);
+    answer.expect("an answer")
+}
+
+/// A caller sees the tools and resources that its own login lists, and without one the tool that logs it in.
+#[test]
+fn lists_are_those_of_the_caller() {
+    let server = AuthorizationServer::start();
+    let callers = json!([
+        { "id": "ann", "permissions": ["scoped:*"], "api_key": ANN },
+        { "id": "bob", "permissions": ["scoped:*"], "api_key": BOB },
+        { "id": "eve", "permissions": ["other:*"], "api_key": "key-of-eve-0123456789" }]);
+    let servers = json!([entry("scoped", json!({ "url": server.mcp("scoped") }))]);
+    let program = Program::new(&[]).with("TOOLGATE_LOG", "off").with("TOOLGATE_API_KEY", OWNER);
+    program.write("toolgate.yaml", json!({ "callers": callers, "toolbox": { "mcps": servers } }).to_string());
+    assert_eq!(run_with_input(&program, "credentials set scoped", "static-owner").code, 0);
+    assert_eq!(run_with_input(&program, "credentials set scoped --as bob", "static-bob").code, 0);
+    let gateway = Gateway::serve(program);
+    let names = |list: &Json, member: &str| -> Vec<String> {
+        let items = list.as_array().expect("a list").iter();
+        items.filter_map(|item| item[member].as_str()).map(str::to_owned).collect()
+    };
+    let tools = |key: &str| {
+        let session = McpSession::begin(&gateway, key, "2025-11-25", &json!({}));
+        let listed = answer(&session, &request_message(2, "tools/list", &json!({})));
+        let rest = names(&gateway.get("/v1/tools", key).json()["tools"], "name");
+        (names(&listed["result"]["tools"], "name"), rest)
+    };
+    let resources = |key: &str| names(&gateway.get("/v1/resources", key).json()["resources"], "uri");
+    let of = |persons: &[&str]| {
+        let own = persons.iter().map(|person| format!("of_{person}"));
+        std::iter::once("whoami".to_owned()).chain(own).collect::<Vec<_>>()
+    };
+    let all = of(&["owner", "ann", "bob"]);
+    assert_eq!(tools(OWNER), (all.clone(), all), "the catalog");
+    assert_eq!(tools(BOB), (of(&["bob"]), of(&["bob"])));
+    assert_eq!(resources(BOB), ["doc://bob"]);
+    // The description of a tool of others is not shown by its name either.
+    assert_eq!(gateway.get("/v1/tools/of_owner", BOB).status, 404);
+    assert_eq!(gateway.get("/v1/tools/of_bob", BOB).status, 200);
+    // Without a login there is only that.
+    let log_in = "scoped__log_in".to_owned();
+    assert_eq!(tools(ANN), (vec![log_in.clone()], Vec::new()));
+    assert_eq!(resources(ANN), [""; 0]);
+    assert_eq!(tools("key-of-eve-0123456789"), (Vec::new(), Vec::new()));
+    let session = McpSession::begin(&gateway, ANN, "2025-11-25", &json!({}));
+    assert_eq!(
+        names(&answer(&session, &request_message(2, "tools/list", &json!({})))["result"]["tools"], "name"),
+        [log_in.as_str()]
+    );
+    let mut changes = session.listen(None);
+    let offered = answer(&session, &call_message(3, &log_in, &json!({})));
+    assert_eq!(offered["result"]["isError"], true, "{offered}");
+    assert_eq!(follow_login(&link_in(&offered.to_string()), "ann", "scoped").0, 200);
+    let change = std::iter::from_fn(|| changes.next())
+        .find(|message| message["method"] == "notifications/tools/list_changed");
+    assert!(change.is_some(), "the client lists the tools again");
+    gateway.wait("the login counts", |_| tools(ANN) == (of(&["ann"]), of(&["ann"])));
+    assert_eq!(resources(ANN), ["doc://ann"]);
+    let done = answer(&session, &call_message(4, &log_in, &json!({})));
+    assert!(done.to_string().contains("You are logged in"), "{done}");
+    // Callers that may not use the server do not learn that it is there.
+    let eve = gateway.call("key-of-eve-0123456789", &log_in, &json!({}));
+    assert_eq!(eve.status, 404, "{eve:?}");
 }
