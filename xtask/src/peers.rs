@@ -39,8 +39,57 @@ fn stamp(name: &str) -> PathBuf {
     folder().join(name).join("installed")
 }
 
+/// Folder of the source of the Python SDK, whose everything-server is in no other package.
+const PYTHON_SDK: &str = "python-sdk";
+
+/// The version of the Python SDK, as a requirement such as `mcp==2.3.0`.
+fn python_sdk_version() -> anyhow::Result<String> {
+    let list = source().join("requirements.txt");
+    let text = std::fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
+    let version = text.lines().find(|line| line.starts_with("mcp=="));
+    Ok(version.with_context(|| format!("`mcp` is missing in {}", list.display()))?.to_owned())
+}
+
+/// The folder of the everything-server of the Python SDK.
+pub(crate) fn python_sdk_server() -> anyhow::Result<PathBuf> {
+    let version = python_sdk_version()?.replace("==", "-");
+    Ok(folder().join(PYTHON_SDK).join(version).join("examples/servers/everything-server"))
+}
+
+/// Downloads the source of the Python SDK. Returns the output of the failed command, if any.
+fn python_sdk(console: &mut Console<impl Write>) -> anyhow::Result<Option<String>> {
+    let (folder, stamp, wanted) = (folder().join(PYTHON_SDK), stamp(PYTHON_SDK), python_sdk_version()?);
+    if std::fs::read(&stamp).is_ok_and(|installed| installed == wanted.as_bytes()) {
+        return Ok(None);
+    }
+    console.say("fetching the source of the Python SDK …")?;
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let mut download = Command::new(self::folder().join("python/bin/pip"));
+    download.args([
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--no-binary",
+        ":all:",
+    ]);
+    download.arg("--dest").arg(&folder).arg(&wanted);
+    let archive = format!("{}.tar.gz", wanted.replace("==", "-"));
+    let mut extract = Command::new("tar");
+    extract.arg("-xzf").arg(archive).current_dir(&folder);
+    let failed = run(vec![download, extract])?;
+    if failed.is_none() {
+        std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
+    }
+    Ok(failed)
+}
+
 /// Returns true if all of them are installed at the listed versions.
 pub(crate) fn are_installed() -> bool {
+    let sdk = std::fs::read_to_string(stamp(PYTHON_SDK)).ok();
+    if sdk.is_none() || sdk != python_sdk_version().ok() {
+        return false;
+    }
     let debian =
         std::fs::read(stamp("debian")).is_ok_and(|installed| installed == PACKAGES.join(" ").as_bytes());
     debian
@@ -128,6 +177,10 @@ pub(crate) fn step(console: &mut Console<impl Write>) -> anyhow::Result<Outcome>
             return Ok(Outcome::Failed(format!("{}\n{hint}", output.trim_end())));
         }
         std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
+    }
+    if let Some(why) = python_sdk(console)? {
+        let hint = "hint: this step needs network access the first time";
+        return Ok(Outcome::Failed(format!("{}\n{hint}", why.trim_end())));
     }
     if let Some(why) = debian(console)? {
         let hint = "hint: this step needs apt-get, and network access the first time";

@@ -11,7 +11,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 use toolgate_runtime::questions::QuestionQueue;
-use toolgate_runtime::{CallApprover, CallOrigin, Responder, Runtime, SessionId, TraceContext};
+use toolgate_runtime::{
+    CallApprover, CallOrigin, ListFilter, ListViewer, Responder, Runtime, SessionId, TraceContext,
+};
 use toolgate_types::agent::AgentConfig;
 use toolgate_types::{Caller, HumanDuration};
 
@@ -109,6 +111,8 @@ pub struct Run<'a> {
     pending: Vec<(String, bool)>,
     /// Outputs of the last turn that a resumed run already has.
     known_outputs: Vec<crate::model::ToolOutput>,
+    /// Lists that servers have for the caller.
+    lists: ListFilter,
 }
 
 /// A run with an open journal whose work has not started.
@@ -161,9 +165,9 @@ impl Agent {
         Ok(RunHandle { caller, id, journal, entries: Vec::new() })
     }
 
-    fn toolbox<'a>(&'a self, runtime: &'a Runtime, caller: &'a Caller) -> Toolbox<'a> {
+    fn toolbox<'a>(&'a self, runtime: &'a Runtime, caller: &'a Caller, lists: &'a ListFilter) -> Toolbox<'a> {
         let questions = self.person.as_ref().map(|person| &person.questions);
-        Toolbox { runtime, caller, allowed: &self.config.tools, skills: &self.skills, questions }
+        Toolbox { runtime, caller, lists, allowed: &self.config.tools, skills: &self.skills, questions }
     }
 }
 
@@ -185,6 +189,7 @@ impl<'a> Run<'a> {
             resumed: false,
             pending: Vec::new(),
             known_outputs: Vec::new(),
+            lists: ListFilter::default(),
         }
     }
 
@@ -218,6 +223,10 @@ impl<'a> Run<'a> {
     pub async fn run_loop(&mut self, on_event: EventSink<'_>) -> RunOutcome {
         let began = Instant::now();
         let deadline = began + self.agent.config.budgets.time.get();
+        if let Executor::Runtime(runtime) = &self.agent.executor {
+            let viewer = ListViewer { caller: &self.caller, session: None, client: None };
+            self.lists = Box::pin(runtime.list_filter(viewer)).await;
+        }
         if self.instructions.is_none() {
             self.instructions = Some(self.compose_instructions().await);
         }
@@ -430,7 +439,7 @@ impl<'a> Run<'a> {
             Message::User { parts } => Some(parts_text(parts)),
             _ => None,
         });
-        let toolbox = self.agent.toolbox(runtime, &self.caller);
+        let toolbox = self.agent.toolbox(runtime, &self.caller, &self.lists);
         toolbox.offered_tools(&asked.unwrap_or_default(), &self.found_tools, self.agent.model.max_tools())
     }
 
@@ -448,6 +457,7 @@ impl<'a> Run<'a> {
             skills: self.agent.skills.clone(),
             session: self.session(),
             person: self.agent.person.clone(),
+            lists: self.lists.clone(),
         }
     }
 

@@ -13,7 +13,7 @@ use toolgate_json::RawJson;
 use toolgate_runtime::questions::{QuestionQueue, REQUEST_HUMAN_INPUT, input_tool};
 use toolgate_runtime::results::READ_RESULT;
 use toolgate_runtime::{
-    BuiltinCall, BuiltinResult, BuiltinTool, CallOrigin, CallOutcome, CatalogTool, Operation,
+    BuiltinCall, BuiltinResult, BuiltinTool, CallOrigin, CallOutcome, CatalogTool, ListFilter, Operation,
     OperationTarget, Runtime, SessionId, ToolState, VisibleItem,
 };
 use toolgate_types::{Caller, wildcard};
@@ -44,6 +44,8 @@ const MAX_DESCRIPTION_BYTES: usize = 1_024;
 pub(crate) struct Toolbox<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) caller: &'a Caller,
+    /// Lists that servers have for the caller.
+    pub(crate) lists: &'a ListFilter,
     pub(crate) allowed: &'a [String],
     pub(crate) skills: &'a SkillSet,
     /// Questions to the person at the terminal of the run.
@@ -70,6 +72,8 @@ pub(crate) struct AgentToolContext {
     /// The run, as the session of the operation.
     pub(crate) session: SessionId,
     pub(crate) person: Option<RunPerson>,
+    /// Lists that servers have for the caller.
+    pub(crate) lists: ListFilter,
 }
 
 impl AgentToolContext {
@@ -125,9 +129,9 @@ impl AgentToolContext {
     }
 
     fn toolbox(&self) -> Toolbox<'_> {
-        let Self { runtime, caller, allowed, skills, person, .. } = self;
+        let Self { runtime, caller, allowed, skills, person, lists, .. } = self;
         let questions = person.as_ref().map(|person| &person.questions);
-        Toolbox { runtime, caller, allowed, skills, questions }
+        Toolbox { runtime, caller, lists, allowed, skills, questions }
     }
 }
 
@@ -170,6 +174,7 @@ impl Toolbox<'_> {
         let good = |tool: &&Arc<CatalogTool>| {
             tool.state == ToolState::Ready
                 && self.allows(&tool.name)
+                && self.lists.shows(tool)
                 && self.runtime.may_see(self.caller, tool)
         };
         catalog.tools().filter(good).cloned().collect()
@@ -177,7 +182,8 @@ impl Toolbox<'_> {
 
     /// Returns the names of matching tools, best first.
     fn search_names(&self, words: &str, most: usize) -> Vec<String> {
-        let hits = self.runtime.search_among(self.caller, words, most, |name| self.allows(name));
+        let hits =
+            self.runtime.search_among((self.caller, self.lists), words, most, |name| self.allows(name));
         hits.into_iter().map(|hit| hit.name).collect()
     }
 
@@ -250,15 +256,16 @@ impl Toolbox<'_> {
     }
 
     fn has_resources(&self) -> bool {
-        !self.runtime.visible_resources(self.caller).is_empty()
-            || !self.runtime.visible_templates(self.caller).is_empty()
+        !self.runtime.visible_resources(self.caller, self.lists).is_empty()
+            || !self.runtime.visible_templates(self.caller, self.lists).is_empty()
     }
 
     fn list_resources(&self, arguments: &Json) -> String {
         let wanted = arguments["server"].as_str();
         let mut lines = Vec::new();
-        let resources = self.runtime.visible_resources(self.caller).into_iter().map(|shown| ("", shown));
-        let templates = self.runtime.visible_templates(self.caller).into_iter();
+        let resources =
+            self.runtime.visible_resources(self.caller, self.lists).into_iter().map(|shown| ("", shown));
+        let templates = self.runtime.visible_templates(self.caller, self.lists).into_iter();
         for (kind, VisibleItem { server, item }) in
             resources.chain(templates.map(|shown| ("template ", shown)))
         {

@@ -15,6 +15,7 @@ use toolgate_types::caller::PermissionPattern;
 use toolgate_types::{Caller, CallerId, Group, GroupName, KeyHash, Secret};
 
 use crate::project::{ProjectFiles, StateFolder};
+use crate::reload::access_rules;
 
 /// Returns configured callers and callers with a created key.
 pub(crate) fn known_callers(mut callers: Vec<Caller>, groups: &[Arc<Group>], project: &Path) -> Vec<Caller> {
@@ -83,6 +84,7 @@ impl GatewayCallers {
             store: Some(store),
             policy_callers: policy.map(|policy| policy.rules.named_callers()).unwrap_or_default(),
             descriptions: config.caller_descriptions.clone(),
+            access: Some(Arc::new(access_rules(config))),
         })
     }
 }

@@ -75,18 +75,22 @@ impl ReloadTarget {
             return;
         }
         let gateway = self.gateway.get().and_then(Weak::upgrade);
+        let mut access = None;
         if let Some(gateway) = &gateway {
-            let replaced =
-                GatewayCallers::directory(config, &self.files).map_err(|error| error.with_cause()).and_then(
-                    |callers| gateway.replace(&config.serve, callers).map_err(|error| error.to_string()),
-                );
+            let replaced = GatewayCallers::directory(config, &self.files)
+                .map_err(|error| error.with_cause())
+                .and_then(|callers| {
+                    access.clone_from(&callers.access);
+                    gateway.replace(&config.serve, callers).map_err(|error| error.to_string())
+                });
             if let Err(error) = replaced {
                 // The check found nothing wrong, so a file changed since. The next edit is read again.
                 tracing::error!("the changed configuration is not in use: {error}");
                 return;
             }
         }
-        runtime.set_access_rules(access_rules(config));
+        // For the calls of all other front ends: requests have the rules that were replaced with their callers.
+        runtime.set_access_rules(access.unwrap_or_else(|| Arc::new(access_rules(config))));
         runtime.set_limits(config.limits.clone());
         let Some(started) = &state.started else {
             (state.started, state.active) = (Some(now.clone()), now);

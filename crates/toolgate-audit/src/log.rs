@@ -19,6 +19,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
+use toolgate_redact::KnownSecrets;
 use toolgate_state::StateDir;
 use toolgate_types::SecretPattern;
 use toolgate_types::call::Stage;
@@ -447,6 +448,11 @@ impl OpenCall {
             Err(unavailable) if !unavailable.written => OpenCallState::Rejected,
             _ => OpenCallState::Begun,
         };
+    }
+
+    /// Masks these secrets too in the end record: the caller may have logged in during the call.
+    pub fn add_secrets(&mut self, more: &KnownSecrets) {
+        self.prefix.add_secrets(more);
     }
 
     /// Writes the end record. It is enqueued at once, even if the future is never awaited. If it cannot be written

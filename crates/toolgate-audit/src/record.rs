@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -56,6 +56,8 @@ pub struct CallIdentity<'a> {
     pub groups: &'a [Arc<Group>],
     /// Name of the credential that authenticated the caller.
     pub credential: Option<&'a str>,
+    /// Secrets of the caller, to be masked in the records of this call.
+    pub secrets: Option<&'a Arc<KnownSecrets>>,
 }
 
 impl<'a> From<&'a Caller> for CallIdentity<'a> {
@@ -64,6 +66,7 @@ impl<'a> From<&'a Caller> for CallIdentity<'a> {
             person: caller.person.as_deref(),
             groups: &caller.groups,
             credential: caller.credential.as_deref(),
+            secrets: None,
         }
     }
 }
@@ -249,8 +252,20 @@ impl<'a> CallEnd<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct CallPrefix {
     text: String,
-    /// Values of the secret arguments, to be masked in both records.
-    secrets: KnownSecrets,
+    /// Values of the secret arguments and secrets of the caller, to be masked in both records.
+    secrets: Arc<KnownSecrets>,
+}
+
+/// Most calls have no secrets.
+static NO_SECRETS: LazyLock<Arc<KnownSecrets>> = LazyLock::new(Arc::default);
+
+impl CallPrefix {
+    /// Masks these secrets too in the end record.
+    pub(crate) fn add_secrets(&mut self, more: &KnownSecrets) {
+        if let Some(all) = self.secrets.union(more) {
+            self.secrets = Arc::new(all);
+        }
+    }
 }
 
 /// Renders records as JSON, without sequence number, time and hash.
@@ -282,7 +297,9 @@ impl RecordRenderer {
         if let Some(secret) = begin.secret {
             secrets.extend(secret.secret_values(arguments));
         }
-        let secrets = KnownSecrets::new(&secrets);
+        // Nothing is copied for most calls: preparing secrets takes time.
+        let own = begin.identity.secrets.unwrap_or(&NO_SECRETS);
+        let secrets = own.with(&secrets).map_or_else(|| Arc::clone(own), Arc::new);
         let mut text = String::with_capacity(128);
         self.redactor.write(&secrets, &mut text, |line, out| {
             member(r#","call":"#, begin.call, line, out);
@@ -356,7 +373,7 @@ impl RecordRenderer {
             if begin.tainted {
                 out.push_str(r#","tainted":true"#);
             }
-            let CallIdentity { person, groups, credential } = begin.identity;
+            let CallIdentity { person, groups, credential, .. } = begin.identity;
             if let Some(person) = person {
                 member(r#","person":"#, person, line, out);
             }
@@ -379,7 +396,7 @@ impl RecordRenderer {
     }
 
     pub(crate) fn end(&self, prefix: &CallPrefix, end: &CallEnd<'_>) -> PartBuffer {
-        let mut secrets = Cow::Borrowed(&prefix.secrets);
+        let mut secrets = Cow::Borrowed(&*prefix.secrets);
         if let (Some(secret), Some(output)) = (end.secret, end.output)
             && !secret.is_empty()
         {
@@ -766,7 +783,7 @@ mod tests {
             rules: &rules,
             asked: Some(text),
             refused_by: Some(text),
-            identity: CallIdentity { person: Some(text), groups: &[], credential: Some(text) },
+            identity: CallIdentity { person: Some(text), groups: &[], credential: Some(text), secrets: None },
             arguments: &arguments,
             secret: Some(&fields),
         };
@@ -843,7 +860,7 @@ mod tests {
     }
 
     fn head_of_json(renderer: &RecordRenderer, json: RawJson) -> String {
-        let prefix = CallPrefix { text: String::new(), secrets: KnownSecrets::default() };
+        let prefix = CallPrefix { text: String::new(), secrets: Arc::default() };
         let body = RecordBody { name: "output", json: &json, secret: None };
         let line = renderer.line("", &prefix, &KnownSecrets::default(), Some(body), |_, _| {}).to_text();
         let record: serde_json::Value = serde_json::from_str(&format!("{{{}}}", &line[1..])).unwrap();
@@ -937,7 +954,7 @@ mod tests {
         let long = "word \\n".repeat(MIN_SHARED_BYTES);
         let render = |renderer: &RecordRenderer, json: &str| {
             let json = RawJson::from_trusted(json.to_owned());
-            let prefix = CallPrefix { text: String::new(), secrets: KnownSecrets::default() };
+            let prefix = CallPrefix { text: String::new(), secrets: Arc::default() };
             let body = RecordBody { name: "output", json: &json, secret: None };
             let line = renderer.line("", &prefix, &KnownSecrets::default(), Some(body), |_, _| {});
             let within = |part: &[u8]| json.bytes().as_ptr_range().contains(&part.as_ptr());

@@ -41,6 +41,9 @@ impl KnownSecrets {
 
     /// Returns these secrets together with more of them. `None` if all of them are known already.
     pub fn with(&self, more: &[Secret]) -> Option<Self> {
+        if more.is_empty() {
+            return None;
+        }
         let mut secrets = self.secrets.clone();
         for secret in more {
             let text = secret.expose();
@@ -57,6 +60,11 @@ impl KnownSecrets {
             |some: &[Secret]| packed::Config::new().builder().extend(some.iter().map(Secret::expose)).build();
         let search = forms.chunks(FORMS_PER_SEARCHER).map(searcher).collect();
         Some(Self { secrets, forms, search })
+    }
+
+    /// Returns these secrets together with others. `None` if all of them are known already.
+    pub fn union(&self, others: &Self) -> Option<Self> {
+        self.with(&others.secrets)
     }
 
     /// Returns true if there are none.

@@ -138,6 +138,8 @@ pub enum Upstream {
     Script(Arc<ToolDefinition>),
     /// A tool of an MCP server.
     Server(RemoteTool),
+    /// The login of a caller to an MCP server.
+    Login,
     /// An operation of an HTTP API.
     OpenApi(Arc<ApiOperation>),
     /// A request to an MCP server for a resource, a prompt or a completion.

@@ -28,7 +28,7 @@ pub use operation::{CallApprover, CallOrigin, CompletionTarget, Operation, Opera
 pub use pipeline::{
     ActionableHints, CallOutcome, CallResult, CallStep, Explanation, ListRequest, VisibleItem,
 };
-pub use runtime::Runtime;
+pub use runtime::{ListFilter, ListViewer, Runtime};
 pub use stage::hints::{StatsSnapshot, SuggestedAction};
 /// Re-exported for code that sets up a runtime.
 pub use toolgate_policy::{Policy, SchemaValidator};
@@ -40,8 +40,8 @@ pub use toolgate_upstream::builtin::{BuiltinCall, BuiltinResult};
 pub use toolgate_upstream::invoke::TaskMethod;
 pub use toolgate_upstream::offer::{OfferKinds, OfferedItem, ServerOffer};
 pub use toolgate_upstream::{
-    BuiltinTool, ClientFeatures, LogLimit, NoResponder, Params, RawJson, ResourceUpdate, Responder, RpcError,
-    TraceContext, log_server_message,
+    BuiltinTool, ClientFeatures, DownstreamClient, LogLimit, NoResponder, Params, RawJson, ResourceUpdate,
+    Responder, RpcError, TraceContext, log_server_message,
 };
 /// Credentials of callers for servers, and their logins.
 pub use toolgate_upstream::{credentials, login_tickets};

@@ -15,6 +15,7 @@ use toolgate_upstream::{Forwarded, RawJson, TraceContext};
 
 use crate::catalog::CatalogTool;
 use crate::date;
+use crate::runtime::AccessRules;
 
 /// One operation of a caller.
 #[derive(Debug, Clone)]
@@ -103,6 +104,8 @@ pub struct CallOrigin {
     pub hidden: bool,
     /// The profile that the client sees. It limits the resources that can be read.
     pub profile: Option<Arc<Profile>>,
+    /// Callers and policy of the configuration that the caller was authenticated by. Without them, those in use decide.
+    pub access: Option<Arc<AccessRules>>,
     /// Asks the person behind this call for approval. The responder of the runtime, if there is none.
     pub approver: Option<CallApprover>,
 }

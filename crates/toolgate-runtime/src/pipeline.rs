@@ -20,6 +20,7 @@ use toolgate_json::CallArguments;
 use toolgate_policy::decide::PolicyRequest;
 use toolgate_policy::schema::without_nulls;
 use toolgate_policy::{Decision, Denied, Grant, Input, SchemaValidator, TargetKind, ToolAttributes};
+use toolgate_redact::KnownSecrets;
 use toolgate_types::call::Denial;
 use toolgate_types::call::OperationKind;
 use toolgate_types::tool::Deprecation;
@@ -127,6 +128,8 @@ struct CallState {
     refused_by: Option<String>,
     /// Identity under which the server was called.
     upstream: Option<UpstreamIdentity>,
+    /// Secrets of the caller, to mask them in the records.
+    caller_secrets: Option<Arc<KnownSecrets>>,
     /// True if untrusted content had reached the session before the decision.
     tainted: bool,
     /// The tool call that the operation continues, if its target is a task.
@@ -139,9 +142,9 @@ struct CallState {
 }
 
 impl CallState {
-    fn new(runtime: &Runtime, stage_started: Instant) -> Self {
+    fn new(access: Arc<AccessRules>, stage_started: Instant) -> Self {
         Self {
-            access: runtime.access.rules(),
+            access,
             steps: Vec::with_capacity(12),
             stage_started,
             tool: None,
@@ -159,6 +162,7 @@ impl CallState {
             approved_by: None,
             refused_by: None,
             upstream: None,
+            caller_secrets: None,
             tainted: false,
             task: None,
             subscription: None,
@@ -220,7 +224,9 @@ impl Runtime {
     pub async fn execute(&self, caller: &Caller, operation: Operation) -> CallOutcome {
         match &operation.target {
             OperationTarget::Resource { uri, server: None } => {
-                let holders = self.resource_holders(caller, uri, operation.origin.profile.as_deref());
+                let access = self.rules_for(&operation);
+                let holders =
+                    self.resource_holders(&access, caller, uri, operation.origin.profile.as_deref());
                 // Boxed, so that tool calls do not carry the room for it.
                 self.read_from_servers(caller, operation, holders).boxed().await
             }
@@ -252,6 +258,11 @@ impl Runtime {
             Some(outcome) => outcome,
             None => self.execute_once(caller, operation).await,
         }
+    }
+
+    /// The rules that decide on an operation.
+    fn rules_for(&self, operation: &Operation) -> Arc<AccessRules> {
+        operation.origin.access.clone().unwrap_or_else(|| self.access.rules())
     }
 
     async fn execute_once(&self, caller: &Caller, operation: Operation) -> CallOutcome {
@@ -400,11 +411,12 @@ impl Runtime {
             state.record_stage(Stage::Slots, None);
             Some(slot)
         };
-        self.record_begin(state, caller, operation, tool).await?;
-        if self.sources.logins().has_caller_credentials() {
-            let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
-            state.upstream = server.and_then(|server| server.credentials().upstream_identity(&caller.id));
+        let server = tool.server.as_ref().and_then(|server| self.sources.server(server.as_str()));
+        if let Some(server) = &server {
+            server.credentials().read_secrets(&caller.id).await;
         }
+        state.caller_secrets = self.sources.logins().secrets.of(&caller.id);
+        self.record_begin(state, caller, operation, tool).await?;
         let task_session = state.task.as_ref().and_then(|task| task.session.clone());
         let task_session = task_session.as_deref();
         let side_results = SideResults::default();
@@ -416,6 +428,10 @@ impl Runtime {
                     let session = operation.origin.session_id();
                     let forwarded = &operation.origin.forwarded;
                     invoke(&server, address, input, session, forwarded, &operation.trace).await
+                }
+                (Upstream::Login, Some(server)) => {
+                    // Boxed, so that tool calls do not carry the room for it.
+                    log_in(&server, input, operation).boxed().await
                 }
                 (Upstream::Builtin(builtin), _) => {
                     let context = operation.tool_context(caller);
@@ -432,14 +448,17 @@ impl Runtime {
                 }
                 // Boxed, so that tool calls do not carry the room for it.
                 (_, Some(server)) => self.send_request(server, ctx, task_session, side_results).boxed().await,
-                (Upstream::Server(_) | Upstream::Request(..) | Upstream::Subscription, None) => {
-                    Err(BuiltinError::from("its server was removed".to_owned()).into())
-                }
+                (
+                    Upstream::Server(_) | Upstream::Login | Upstream::Request(..) | Upstream::Subscription,
+                    None,
+                ) => Err(BuiltinError::from("its server was removed".to_owned()).into()),
             }
         };
         let end = CallDeadline { at: deadline, forwarded: &operation.origin.forwarded };
         let (reply, tried) = with_retries(tool.contract.idempotent, end, invoke_once).await;
         state.attempts = tried;
+        // After the call: the caller may have logged in meanwhile.
+        state.upstream = server.and_then(|server| server.credentials().upstream_identity(&caller.id));
         let upstream_name = || {
             let kind = if matches!(tool.upstream, Upstream::OpenApi(_)) { "API" } else { "MCP server" };
             let server = tool.server.as_ref().map(|server| format!("{kind} `{server}`"));
@@ -577,7 +596,7 @@ impl Runtime {
                 state.task = Some(task);
                 Ok(tool)
             }
-            _ => self.resolve_item(caller, operation).map(Arc::new),
+            _ => self.resolve_item(&state.access, caller, operation).map(Arc::new),
         }
     }
 
@@ -597,7 +616,10 @@ impl Runtime {
         let visible = catalog
             .resolve(name)
             .filter(|tool| !operation.origin.hidden && self.access.is_in_profiles(caller, tool));
-        let tool = visible.ok_or_else(|| tool_not_found(name))?;
+        let Some(tool) = visible else {
+            let login = self.login_tool(caller, name).filter(|_| !operation.origin.hidden);
+            return login.ok_or_else(|| tool_not_found(name));
+        };
         let sees = |tool: &CatalogTool| {
             let subject = tool.subject();
             access.policy.may_see(&policy_request(caller, &subject, &operation.arguments, false))
@@ -736,6 +758,15 @@ impl Runtime {
         state.record_stage(Stage::ValidateOutput, note);
         Ok(reply)
     }
+}
+
+/// Logs a caller in to a server, by a request that needs its credential and changes nothing.
+async fn log_in(server: &Arc<Server>, input: &Input, operation: &Operation) -> Result<RawJson, InvokeError> {
+    let (session, forwarded) = (operation.origin.session_id(), &operation.origin.forwarded);
+    request(server, &ServerRequest::ListTools, input, session, forwarded, &operation.trace).await?;
+    let text =
+        format!("You are logged in to `{}`. Its tools are in the list of tools now.", server.spec().name);
+    Ok(RawJson::from_value(&json!({ "content": [{ "type": "text", "text": text }] })))
 }
 
 /// Everything that a policy decides on.

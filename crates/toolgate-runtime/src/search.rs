@@ -13,7 +13,7 @@ use toolgate_search::{SearchHit, ToolChoice, ToolEntry, ToolParameter};
 use toolgate_types::Caller;
 
 use crate::catalog::{Catalog, CatalogTool, ToolState};
-use crate::runtime::Runtime;
+use crate::runtime::{ListFilter, Runtime};
 pub use live_index::{LiveIndex, SearchableTool, ToolSnapshot};
 
 /// Maximum number of tools for an index that the first search builds. It takes some 30 ms, once, and index and model take
@@ -23,27 +23,28 @@ const MAX_INLINE_BUILD: usize = 1_000;
 impl Runtime {
     /// Returns the best matching tools that the caller may see and call. CPU-bound: microseconds, except for the first
     /// search if the index was not prepared.
-    pub fn search(&self, caller: &Caller, query: &str, limit: usize) -> Vec<SearchHit> {
-        self.search_among(caller, query, limit, |_| true)
+    pub fn search(&self, caller: &Caller, lists: &ListFilter, query: &str, limit: usize) -> Vec<SearchHit> {
+        self.search_among((caller, lists), query, limit, |_| true)
     }
 
     /// Like [`Runtime::search`], limited to tools whose name passes the filter.
     pub fn search_among(
         &self,
-        caller: &Caller,
+        (caller, lists): (&Caller, &ListFilter),
         query: &str,
         limit: usize,
         filter: impl Fn(&str) -> bool,
     ) -> Vec<SearchHit> {
         let catalog = self.catalog();
-        let is_shown = |entry: &ToolEntry| filter(&entry.name) && self.is_visible(&catalog, caller, entry);
+        let is_shown =
+            |entry: &ToolEntry| filter(&entry.name) && self.is_visible(&catalog, (caller, lists), entry);
         self.catalog.search_index.read(&catalog).search_among(query, limit, is_shown)
     }
 
     /// Recommends what to do for a query: use a tool, use none, or ask the person first.
-    pub fn choose(&self, caller: &Caller, query: &str) -> ToolChoice {
+    pub fn choose(&self, caller: &Caller, lists: &ListFilter, query: &str) -> ToolChoice {
         let catalog = self.catalog();
-        let is_shown = |entry: &ToolEntry| self.is_visible(&catalog, caller, entry);
+        let is_shown = |entry: &ToolEntry| self.is_visible(&catalog, (caller, lists), entry);
         self.catalog.search_index.read(&catalog).choose_among(query, is_shown)
     }
 
@@ -58,8 +59,13 @@ impl Runtime {
     }
 
     /// The entry may be older than the catalog.
-    fn is_visible(&self, catalog: &Catalog, caller: &Caller, entry: &ToolEntry) -> bool {
-        listed_tool(catalog, &entry.name).is_some_and(|tool| self.may_see(caller, tool))
+    fn is_visible(
+        &self,
+        catalog: &Catalog,
+        (caller, lists): (&Caller, &ListFilter),
+        entry: &ToolEntry,
+    ) -> bool {
+        listed_tool(catalog, &entry.name).is_some_and(|tool| lists.shows(tool) && self.may_see(caller, tool))
     }
 }
 

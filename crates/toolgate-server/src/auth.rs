@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use toolgate_runtime::credentials::SubjectTokens;
+use toolgate_runtime::runtime::AccessRules;
 use toolgate_store::callers::{CallerRecords, CallerStore, StoreStamp};
 use toolgate_types::serve::CertificateMatch;
 use toolgate_types::tool::Permission;
@@ -35,7 +36,7 @@ mod failures;
 mod jwks;
 mod jwt;
 mod lifetime;
-mod message_quota;
+mod link_client;
 pub(crate) mod protected_resource;
 mod proxies;
 mod rules;
@@ -47,7 +48,7 @@ use failures::KeyFailures;
 pub use jwks::JwksError;
 use jwt::TokenError;
 pub(crate) use lifetime::{Credential, CredentialLifetime};
-pub(crate) use message_quota::MessageQuota;
+pub(crate) use link_client::LinkClient;
 pub(crate) use proxies::TrustedProxies;
 use rules::AuthRules;
 pub(crate) use stored::follow_store;
@@ -72,6 +73,9 @@ pub struct CallerDirectory {
     pub policy_callers: Vec<String>,
     /// Descriptions of callers.
     pub descriptions: BTreeMap<CallerId, String>,
+    /// Callers and policy that decide on the calls of these callers. Both are replaced together: a call has the caller and
+    /// the policy of one configuration. `None`: the policy that the runtime uses.
+    pub access: Option<Arc<AccessRules>>,
 }
 
 /// Checks that the keys of all token issuers can be used, as far as that is known without a request.
@@ -103,6 +107,11 @@ pub(crate) struct AuthState {
 }
 
 impl AuthState {
+    /// The callers and the policy that decide on the calls of its callers.
+    pub(crate) fn access(&self) -> Option<Arc<AccessRules>> {
+        self.rules.access.clone()
+    }
+
     /// Finds a caller, of the configuration or of the store.
     fn caller(&self, id: &str) -> Option<&Arc<Caller>> {
         let named = id.parse().ok().and_then(|id: CallerId| self.rules.callers.get(&id));
@@ -163,6 +172,16 @@ impl Authenticator {
         Arc::clone(&self.state.load().rules.owner)
     }
 
+    /// Returns true if this is the state in use.
+    fn has_state(&self, state: &Arc<AuthState>) -> bool {
+        Arc::ptr_eq(&self.state.load(), state)
+    }
+
+    /// The state in use.
+    fn state(&self) -> Arc<AuthState> {
+        self.state.load_full()
+    }
+
     /// Returns true if two callers count as one for approvals.
     pub(crate) fn have_same_origin(&self, one: &CallerId, other: &CallerId) -> bool {
         self.state.load().table.have_same_origin(one, other)
@@ -186,7 +205,7 @@ impl Authenticator {
         parts: &Parts,
         ends: ConnectionEnds,
         certificate: Option<&Arc<PeerCertificate>>,
-    ) -> Result<(Arc<Caller>, CredentialLifetime), HttpError> {
+    ) -> Result<(Arc<Caller>, CredentialLifetime, Arc<AuthState>), HttpError> {
         let now = Instant::now();
         let state = self.state.load_full();
         let (caller, lifetime) = self.identify(&state, parts, ends, certificate, now).await?;
@@ -194,7 +213,7 @@ impl Authenticator {
             let taken = quota.take(caller.id.clone(), 1, now);
             taken.map_err(|wait| rate_limited("too many requests by this caller", wait))?;
         }
-        Ok((caller, lifetime))
+        Ok((caller, lifetime, state))
     }
 
     async fn identify(

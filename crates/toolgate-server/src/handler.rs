@@ -69,8 +69,8 @@ impl RequestHandler {
         self.check_address_and_host(&parts, source)?;
         check_encoding(&parts.headers)?;
         let (route, parameter) = ROUTES.find(&parts.method, &parts.uri)?;
-        let auth = Authenticated::find(&gateway.authenticator, route.need, &parts, source, trace).await?;
-        let access = match route.need.check(gateway, &auth, &parts, parameter) {
+        let mut auth = Authenticated::find(&gateway.authenticator, route.need, &parts, source, trace).await?;
+        let mut access = match route.need.check(gateway, &auth, &parts, parameter) {
             Err(refused) if matches!(route.handler, Handler::Mcp) && route.method == Method::POST => {
                 // The caller is known, so the body may be read: clients find the reason by the id of their request.
                 let body = body::read_bytes(&parts.headers, body, gateway.max_body).await?;
@@ -81,7 +81,15 @@ impl RequestHandler {
         // Last, so that only permitted callers can make the gateway hold a body.
         let body = match route.body_limit {
             BodyLimit::NotRead => Bytes::new(),
-            BodyLimit::Configured => body::read_bytes(&parts.headers, body, gateway.max_body).await?,
+            BodyLimit::Configured => {
+                let body = body::read_bytes(&parts.headers, body, gateway.max_body).await?;
+                // A slow body must not preserve rights that were taken away.
+                if let Some(renewed) = auth.renewed(&gateway.authenticator)? {
+                    auth = renewed;
+                    access = route.need.check(gateway, &auth, &parts, parameter)?;
+                }
+                body
+            }
         };
         match &route.handler {
             Handler::Mcp => mcp::handle(gateway, &auth, &parts, parameter, body).await,

@@ -63,6 +63,7 @@ pub(crate) async fn finish(request: AdmittedRequest) -> Result<Response, HttpErr
     let response = match Box::pin(tickets.finish(&query.state, &cookie, query.response)).await {
         Ok(info) => {
             tracing::info!(caller = %info.caller, server = %info.server, "a caller has logged in");
+            request.gateway.runtime.announce_lists_of(&info.caller);
             let (caller, server) = (html_of(info.caller.as_str()), html_of(info.server.as_str()));
             let text = format!(
                 "<h1>Logged in</h1><p><b>{caller}</b> can use <b>{server}</b> now. You can close this window."

@@ -25,7 +25,7 @@ use toolgate_mcp::{Link, RawJson, Revision, RpcError, TraceContext};
 use toolgate_runtime::Runtime;
 use toolgate_types::ErrorCode;
 
-use crate::auth::{Authenticated, HttpError, MessageQuota};
+use crate::auth::{Authenticated, HttpError, LinkClient};
 use crate::lifecycle::{CLOSE_GRACE, Lifecycle};
 use crate::mcp_service::{McpCaller, McpService};
 use crate::response::{Response, ResponseBody};
@@ -125,9 +125,11 @@ impl McpFrontEnd {
     }
 
     /// Serves one client over a link until it disconnects or the gateway closes. Either way, running calls get a short
-    /// time to finish, and all responses are sent before the link is closed. Requests over the quota are rejected.
-    pub(crate) async fn serve_link(&self, mcp_caller: McpCaller, link: Link, quota: Option<MessageQuota>) {
+    /// time to finish, and all responses are sent before the link is closed. Requests over the quota are rejected. Each
+    /// request is answered with the rights of its moment: those of the client's credential, or of the named caller.
+    pub(crate) async fn serve_link(&self, mcp_caller: McpCaller, link: Link, client: Option<LinkClient>) {
         let service = &self.service;
+        let is_configured = service.is_configured(&mcp_caller);
         let mut session = self.endpoint.open_link(mcp_caller.id(), link);
         let mut closing = pin!(self.lifecycle.closing());
         loop {
@@ -138,7 +140,7 @@ impl McpFrontEnd {
                 () = &mut closing => return session.end_within(CLOSE_GRACE).await,
             };
             let Some(request) = request else { break };
-            let taken = quota.as_ref().map_or(Ok(()), |quota| quota.take(session.is_in_batch()));
+            let taken = client.as_ref().map_or(Ok(()), |client| client.take(session.is_in_batch()));
             if let Err(wait) = taken {
                 if matches!(request, LinkRequest::Handled) {
                     // The client waits for no response, so the only way to slow it down is to read later.
@@ -148,6 +150,14 @@ impl McpFrontEnd {
                 }
                 continue;
             }
+            let current = match &client {
+                Some(client) => {
+                    client.current_state().map(|state| mcp_caller.clone().with_access(state.access()))
+                }
+                None => service.with_current_rights(&mcp_caller, is_configured),
+            };
+            // The credential was revoked, or the caller was removed.
+            let Some(mcp_caller) = current else { break };
             match request {
                 LinkRequest::Handled => {}
                 LinkRequest::Initialize(request) => {
@@ -277,7 +287,7 @@ pub(crate) async fn handle(
     } else {
         McpCaller::new(&auth.caller)
     };
-    let mcp_caller = mcp_caller.with_profile(profile_name(profile, parts)?);
+    let mcp_caller = mcp_caller.with_profile(profile_name(profile, parts)?).with_access(auth.access());
     let request_head = request_head(auth, headers);
     let reply = match parts.method {
         Method::GET => {

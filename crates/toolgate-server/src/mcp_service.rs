@@ -28,7 +28,10 @@ use toolgate_mcp::server::{
 };
 use toolgate_mcp::{Forwarded, RawJson, Revision, RpcError, TraceContext};
 use toolgate_runtime::catalog::Upstream;
-use toolgate_runtime::{CallOutcome, ListRequest, Operation, Runtime, SessionId};
+use toolgate_runtime::runtime::AccessRules;
+use toolgate_runtime::{
+    CallOutcome, DownstreamClient, ListFilter, ListRequest, ListViewer, Operation, Runtime, SessionId,
+};
 use toolgate_types::profile::ProfileName;
 use toolgate_types::tool::Permission;
 use toolgate_types::{Caller, ErrorCode};
@@ -55,11 +58,20 @@ pub(crate) struct McpCaller {
     missing: Option<Arc<OnceLock<Vec<Permission>>>>,
     /// True if the person at the client may approve calls.
     client_approves: bool,
+    /// The callers and the policy that decide on its calls; those in use, if there are none.
+    access: Option<Arc<AccessRules>>,
 }
 
 impl McpCaller {
     pub(crate) fn new(caller: &Arc<Caller>) -> Self {
-        Self { caller: Arc::clone(caller), profile: None, id: None, missing: None, client_approves: false }
+        Self {
+            caller: Arc::clone(caller),
+            profile: None,
+            id: None,
+            missing: None,
+            client_approves: false,
+            access: None,
+        }
     }
 
     /// Creates a caller whose permissions come from the scopes of its token.
@@ -76,6 +88,11 @@ impl McpCaller {
     /// Lets the person at the client approve calls: the client runs on this machine, for the owner of the project.
     pub(crate) fn with_client_approvals(self) -> Self {
         Self { client_approves: true, ..self }
+    }
+
+    /// Has its calls decided by these callers and this policy.
+    pub(crate) fn with_access(self, access: Option<Arc<AccessRules>>) -> Self {
+        Self { access, ..self }
     }
 
     /// Id under which its sessions and streams are known.
@@ -115,6 +132,30 @@ impl McpService {
             list_cache: Arc::default(),
             view_cache: Arc::default(),
         }
+    }
+
+    /// Returns true if the configuration in use has the caller.
+    pub(crate) fn is_configured(&self, mcp_caller: &McpCaller) -> bool {
+        self.runtime.caller(mcp_caller.caller.id.as_str()).is_some()
+    }
+
+    /// Returns a caller that was found by its name with its rights of now, and the policy of the same configuration. `None`
+    /// if the configuration had it before (`was_configured`) and does not have it any more.
+    pub(crate) fn with_current_rights(
+        &self,
+        mcp_caller: &McpCaller,
+        was_configured: bool,
+    ) -> Option<McpCaller> {
+        let access = self.runtime.access_rules();
+        let caller = match access.caller(mcp_caller.caller.id.as_str()) {
+            Some(now) if now.has_same_rights(&mcp_caller.caller) => Arc::clone(&mcp_caller.caller),
+            Some(now) => {
+                Arc::new(Caller { credential: mcp_caller.caller.credential.clone(), ..Caller::clone(now) })
+            }
+            None if was_configured => return None,
+            None => Arc::clone(&mcp_caller.caller),
+        };
+        Some(McpCaller { caller, access: Some(access), ..mcp_caller.clone() })
     }
 
     /// Answers the call of an exchange, if it has one. The response is driven afterwards.
@@ -163,11 +204,11 @@ impl McpService {
     async fn dispatch(self, mcp_caller: McpCaller, request: ClientRequest) -> RpcResult {
         let _call_permit = self.begin_call().await?;
         match &*request.method {
-            "tools/list" => self.list(&mcp_caller, &request, Self::tools).await,
-            "prompts/list" => self.list(&mcp_caller, &request, Self::prompts).await,
+            "tools/list" => self.server_list(&mcp_caller, &request, Self::tools).await,
+            "prompts/list" => self.server_list(&mcp_caller, &request, Self::prompts).await,
             "prompts/get" => self.prompt(&mcp_caller, request).await,
-            "resources/list" => self.list(&mcp_caller, &request, Self::resources).await,
-            "resources/templates/list" => self.list(&mcp_caller, &request, Self::templates).await,
+            "resources/list" => self.server_list(&mcp_caller, &request, Self::resources).await,
+            "resources/templates/list" => self.server_list(&mcp_caller, &request, Self::templates).await,
             "resources/read" => self.resource(&mcp_caller, request).await,
             "completion/complete" => self.complete(&mcp_caller, request).await,
             "logging/setLevel" => self.set_level(&mcp_caller, &request).await,
@@ -177,6 +218,28 @@ impl McpService {
                 Err(RpcError::new(RpcError::METHOD_NOT_FOUND, format!("there is no method `{method}`")))
             }
         }
+    }
+
+    /// Answers a request for a list of items of servers, limited to those that the servers list to the client.
+    async fn server_list<T>(
+        &self,
+        mcp_caller: &McpCaller,
+        request: &ClientRequest,
+        render: impl FnOnce(&Self, &McpCaller, &ClientRequest, &ListFilter) -> T,
+    ) -> T {
+        let lists = self.list_filter(mcp_caller, request).await;
+        let render = |service: &Self, caller: &McpCaller, request: &ClientRequest| {
+            render(service, caller, request, &lists)
+        };
+        self.list(mcp_caller, request, render).await
+    }
+
+    /// Reads the lists of the servers that may list less to this client than to others.
+    async fn list_filter(&self, mcp_caller: &McpCaller, request: &ClientRequest) -> ListFilter {
+        let client = Arc::clone(&request.client) as Arc<dyn DownstreamClient>;
+        let (caller, session) = (&*mcp_caller.caller, request.session.as_deref());
+        // Boxed, because it is rarely more than a look at each server.
+        Box::pin(self.runtime.list_filter(ListViewer { caller, session, client: Some(&client) })).await
     }
 
     /// Answers a request for a list, and records it.
@@ -290,6 +353,7 @@ impl McpService {
         mut operation: Operation,
     ) -> Result<Subscription, RpcError> {
         operation.origin.profile = self.profile(mcp_caller)?;
+        operation.origin.access.clone_from(&mcp_caller.access);
         let uri = operation.name().to_owned();
         let outcome = self.runtime.execute(&mcp_caller.caller, operation).await;
         match (outcome.subscription, outcome.result.error) {

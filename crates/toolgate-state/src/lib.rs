@@ -18,6 +18,8 @@ use rustix::process::{Pid, geteuid, test_kill_process};
 
 /// Name of the folder in a project.
 pub const STATE_FOLDER: &str = ".toolgate";
+/// Target of the trace events for the steps of a change.
+pub const STEP_TARGET: &str = "toolgate_state::step";
 /// Prefix of temporary files and folders. The process id of their owner follows.
 const TEMPORARY: &str = ".tmp-";
 /// Prefix of temporary files of other libraries, and of earlier versions.
@@ -78,7 +80,8 @@ impl StateDir {
             let path = current.path.join(&name);
             if create {
                 match rustix::fs::mkdirat(&current.folder, &name, Mode::from_raw_mode(0o700)) {
-                    Ok(()) | Err(Errno::EXIST) => {}
+                    Ok(()) => trace_step("folder created", &path),
+                    Err(Errno::EXIST) => {}
                     Err(error) => return Err(describe(error, &path)),
                 }
             }
@@ -154,12 +157,18 @@ impl StateDir {
     fn write(&self, name: &str, text: &[u8], sync: bool) -> io::Result<()> {
         let temporary = temporary_name();
         let written = self.open_file(&temporary, FileAccess::AppendNew).and_then(|mut file| {
+            trace_step("file created", file.path());
             file.write_all(text)?;
+            trace_step("file written", file.path());
             if sync {
                 file.sync_all()?;
+                trace_step("file synced", file.path());
             }
+            let path = self.path.join(name);
             let renamed = rustix::fs::renameat(&self.folder, &temporary, &self.folder, name);
-            renamed.map_err(|error| describe(error, &self.path.join(name)))
+            renamed.map_err(|error| describe(error, &path))?;
+            trace_step("file renamed", &path);
+            Ok(())
         });
         if written.is_err() {
             let _ = self.remove(&temporary);
@@ -172,8 +181,10 @@ impl StateDir {
     /// # Errors
     /// If it does not exist or cannot be removed.
     pub fn remove(&self, name: &str) -> io::Result<()> {
-        rustix::fs::unlinkat(&self.folder, name, AtFlags::empty())
-            .map_err(|error| describe(error, &self.path.join(name)))
+        let path = self.path.join(name);
+        rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()).map_err(|error| describe(error, &path))?;
+        trace_step("file removed", &path);
+        Ok(())
     }
 
     /// Makes the names in the folder durable.
@@ -181,7 +192,9 @@ impl StateDir {
     /// # Errors
     /// If the disk fails.
     pub fn sync(&self) -> io::Result<()> {
-        rustix::fs::fsync(&self.folder).map_err(|error| describe(error, &self.path))
+        rustix::fs::fsync(&self.folder).map_err(|error| describe(error, &self.path))?;
+        trace_step("folder synced", &self.path);
+        Ok(())
     }
 
     /// Returns the names in the folder.
@@ -371,6 +384,11 @@ fn check_owner(stat: &Stat, path: &Path) -> io::Result<()> {
         return Ok(());
     }
     Err(refuse(path, "belongs to another user; remove it, or run Toolgate as that user"))
+}
+
+/// Reports a completed step of a change. A process may be killed after each.
+fn trace_step(step: &'static str, path: &Path) {
+    tracing::trace!(target: STEP_TARGET, step, path = %path.display());
 }
 
 fn refuse(path: &Path, reason: &str) -> io::Error {

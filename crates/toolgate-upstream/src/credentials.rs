@@ -25,6 +25,11 @@ use url::Url;
 
 use crate::login_tickets::{LoginTickets, TicketError};
 
+mod secrets;
+
+pub use secrets::CredentialSecrets;
+use secrets::Holder;
+
 /// Tokens of callers that are remembered. Beyond that, the oldest is forgotten: its caller shows it again.
 const MAX_SUBJECTS: usize = 10_000;
 /// Number of token sources that triggers the removal of unused ones.
@@ -41,19 +46,12 @@ pub struct LoginOptions {
     pub subjects: Arc<SubjectTokens>,
     /// Logins of callers in a browser, through the gateway.
     pub tickets: Arc<LoginTickets>,
-    /// True once there is a server with credentials of callers.
-    pub per_caller: Arc<AtomicBool>,
+    /// Secrets of credentials in use.
+    pub secrets: Arc<CredentialSecrets>,
     /// The person at the browser logs in for any caller, not only for the owner.
     pub any_browser: bool,
     /// Folder with the tokens of earlier versions; they are moved to the store.
     pub legacy_folder: Option<PathBuf>,
-}
-
-impl LoginOptions {
-    /// Returns true if a server has credentials of callers.
-    pub fn has_caller_credentials(&self) -> bool {
-        self.per_caller.load(Ordering::Relaxed)
-    }
 }
 
 /// Tokens that callers showed to the gateway, for servers that exchange them.
@@ -213,9 +211,6 @@ impl ServerCredentials {
         if needs_subjects {
             logins.subjects.need();
         }
-        if spec.auth.is_per_caller() {
-            logins.per_caller.store(true, Ordering::Relaxed);
-        }
         Self { spec, logins, sources: Mutex::default() }
     }
 
@@ -224,10 +219,40 @@ impl ServerCredentials {
         self.spec.auth.is_per_caller()
     }
 
-    /// Names the credential of a caller, for the record of a call.
+    /// Names the credential behind a call of a caller, for its record, with the account that its token names. `None` if
+    /// the server gets no stored credential.
     pub fn upstream_identity(&self, caller: &CallerId) -> Option<UpstreamIdentity> {
-        let credential = || format!("{caller} at {}", self.spec.name).into();
-        self.is_per_caller().then(|| UpstreamIdentity { credential: credential(), account: None })
+        let holder = self.credential_caller(Some(caller));
+        let account = if self.spec.auth.forward && holder.as_str() != Caller::OWNER {
+            self.logins.subjects.get(caller).and_then(|token| oauth::token_subject(token.expose()))
+        } else {
+            let tokens = self.sources.lock().get(&holder).and_then(Weak::upgrade);
+            let has_login = tokens.as_ref().is_some_and(|tokens| tokens.has_token());
+            let has_stored = || self.logins.secrets.has_stored(&self.holder(&holder), &self.spec.name);
+            if !self.is_per_caller() && !has_login && !has_stored() {
+                return None;
+            }
+            tokens.and_then(|tokens| tokens.account())
+        };
+        let credential = format!("{holder} at {}", self.spec.name).into();
+        Some(UpstreamIdentity { credential, account: account.map(Into::into) })
+    }
+
+    /// Reads the static credential behind the calls of a caller, unless it was read before: its secret is masked in the
+    /// record of the call.
+    pub async fn read_secrets(&self, caller: &CallerId) {
+        let caller = self.credential_caller(Some(caller));
+        if self.takes_stored() && !self.logins.secrets.has_read(&self.holder(&caller), &self.spec.name) {
+            // Boxed, because this is rare: otherwise its size would be part of every call's future.
+            if let Err(error) = Box::pin(self.static_credential(&caller)).await {
+                tracing::debug!(server = %self.spec.name, %error, "cannot read a credential");
+            }
+        }
+    }
+
+    /// The holder of the credential of a caller: all callers share that of the owner, unless each has its own.
+    fn holder(&self, caller: &CallerId) -> Holder {
+        self.is_per_caller().then(|| caller.clone())
     }
 
     /// Caller whose credential a connection gets, for an owner of the connection.
@@ -291,7 +316,9 @@ impl ServerCredentials {
         let is_usable = |credential: &Credential| {
             credential.kind == CredentialKind::Static && credential.audience == audience(&self.spec)
         };
-        let Some(Credential { secret, .. }) = stored.filter(is_usable) else { return Ok(None) };
+        let stored = stored.filter(is_usable).map(|credential| credential.secret);
+        self.logins.secrets.note_stored(self.holder(caller), &self.spec.name, stored.as_ref());
+        let Some(secret) = stored else { return Ok(None) };
         Ok(Some(match &self.spec.auth.credential {
             Some(target) => ConnectionCredential::Static(target.clone(), secret),
             None => {
@@ -316,6 +343,7 @@ impl ServerCredentials {
         }
         let source = Arc::new(self.new_source(remote, caller)?);
         sources.insert(caller.clone(), Arc::downgrade(&source));
+        self.logins.secrets.note_login(self.holder(caller), &self.spec.name, &source);
         Some(source)
     }
 

@@ -47,6 +47,8 @@ pub enum ServerRequest {
     Complete { reference: RawJson },
     /// Sends a request for a task.
     Task { method: TaskMethod, id: String },
+    /// Lists the tools. Needs the credential of the caller, and changes nothing.
+    ListTools,
 }
 
 /// Requests for a task.
@@ -64,6 +66,7 @@ impl ServerRequest {
             Self::ReadResource => "resources/read",
             Self::GetPrompt { .. } => "prompts/get",
             Self::Complete { .. } => "completion/complete",
+            Self::ListTools => "tools/list",
             Self::Task { method: TaskMethod::Get, .. } => "tasks/get",
             Self::Task { method: TaskMethod::Result, .. } => "tasks/result",
             Self::Task { method: TaskMethod::Update, .. } => "tasks/update",
@@ -73,6 +76,7 @@ impl ServerRequest {
 
     fn params(&self, arguments: &RawJson) -> Params {
         match self {
+            Self::ListTools => Params::none(),
             Self::ReadResource => Params::none().with_members(arguments),
             Self::GetPrompt { name } => {
                 Params::none().with_text("name", name).with_raw("arguments", arguments.clone())
@@ -195,7 +199,7 @@ async fn send_after_login(
     if let Some(client) = requester.client
         && offer_login(server, &**client, &link).await
     {
-        server.forget_failure(requester.caller);
+        server.note_login(requester.caller);
         return send_once(server, requester, method, params, along).await;
     }
     let (name, caller) = (credentials.server(), requester.caller);

@@ -34,6 +34,6 @@ pub use credentials::LoginOptions;
 pub use questions::{NoResponder, Responder};
 pub use script::ScriptRunner;
 pub use server::{
-    ClientConnection, ClientFeatures, LogLimit, MAX_EAGER_WAIT, Requester, ResourceSubscription,
+    ClientConnection, ClientFeatures, ListError, LogLimit, MAX_EAGER_WAIT, Requester, ResourceSubscription,
     ResourceUpdate, Server, ServerState, ServerUnavailable, log_server_message,
 };

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use toolgate_mcp::message::RpcError;
 use toolgate_mcp::mirror::{HeaderMirror, find_mirrors};
-use toolgate_mcp::{RawJson, RequestError};
+use toolgate_mcp::{Forwarded, RawJson, RequestError};
 use toolgate_policy::schema;
 use toolgate_redact::sanitize::{first_hidden, sanitize};
 
@@ -200,10 +200,11 @@ impl OfferKinds {
     }
 }
 
-/// Lists the definitions of these kinds.
+/// Lists the definitions of these kinds, as the server lists them to a client, if there is one.
 pub async fn discover(
     connection: &Connection,
     kinds: OfferKinds,
+    along: &Forwarded,
     within: Duration,
 ) -> Result<ServerOffer, RequestError> {
     let Connection { session, peer, .. } = connection;
@@ -214,16 +215,16 @@ pub async fn discover(
         .filter(|text| text_fault(text).is_none() && poisoning::check_text(text).is_none())
         .cloned();
     if kinds.tools && peer.has_capability("tools") {
-        let tools = session.list_all("tools/list", "tools", within).await?;
+        let tools = session.list_all("tools/list", "tools", along, within).await?;
         offer.tools = tools.into_iter().take(MAX_DEFINITIONS).map(parse_tool).collect();
     }
     if kinds.prompts && peer.has_capability("prompts") {
-        offer.prompts = list_items(connection, "prompts/list", "prompts", within).await?;
+        offer.prompts = list_items(connection, "prompts/list", "prompts", along, within).await?;
     }
     if kinds.resources && peer.has_capability("resources") {
         let (resources, templates) = futures_util::future::join(
-            list_items(connection, "resources/list", "resources", within),
-            list_items(connection, "resources/templates/list", "resourceTemplates", within),
+            list_items(connection, "resources/list", "resources", along, within),
+            list_items(connection, "resources/templates/list", "resourceTemplates", along, within),
         )
         .await;
         offer.resources = resources?;
@@ -242,9 +243,10 @@ async fn list_items(
     connection: &Connection,
     method: &str,
     key: &str,
+    along: &Forwarded,
     within: Duration,
 ) -> Result<Arc<[OfferedItem]>, RequestError> {
-    match connection.session.list_all(method, key, within).await {
+    match connection.session.list_all(method, key, along, within).await {
         Ok(items) => Ok(items.into_iter().take(MAX_DEFINITIONS).filter_map(parse_item).collect()),
         Err(RequestError::Rpc(error)) if error.code == RpcError::METHOD_NOT_FOUND => Ok(Arc::default()),
         Err(error) => Err(error),

@@ -6,6 +6,7 @@
 //! of one outage take.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,12 +16,13 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolgate_mcp::{
-    DownstreamClient, LinkError, Params, ProtocolMode, RequestError, Revision, RpcError, with_jitter,
+    DownstreamClient, Forwarded, LinkError, Params, ProtocolMode, RequestError, Revision, RpcError,
+    with_jitter,
 };
 use toolgate_policy::Input;
 use toolgate_redact::mask;
 use toolgate_types::server::{ProtocolRevision, StartupMode, Transport};
-use toolgate_types::{CallerId, ServerSpec};
+use toolgate_types::{Caller, CallerId, ServerSpec};
 
 use crate::builtin::BuiltinError;
 use crate::connect::{
@@ -28,7 +30,7 @@ use crate::connect::{
 };
 use crate::credentials::{LoginOptions, ServerCredentials};
 use crate::invoke::InvokeError;
-use crate::offer::OfferKinds;
+use crate::offer::{OfferKinds, ServerOffer, discover};
 
 mod features;
 mod log_limit;
@@ -120,6 +122,8 @@ pub struct Server {
     pool: Arc<ConnectionPool>,
     credentials: Arc<ServerCredentials>,
     log_limit: Arc<LogLimit>,
+    /// Changes of lists that the server announced on connections of the pool.
+    client_list_changes: Arc<AtomicU64>,
     change_interest: Arc<Notify>,
     wake: Arc<Notify>,
     suspect: Arc<Notify>,
@@ -158,9 +162,11 @@ impl Server {
             resource_updates: resource_updates.clone(),
             server_asks: Arc::default(),
             log_limit: Arc::default(),
+            client_list_changes: Arc::default(),
             roots: Arc::default(),
         };
         let log_limit = Arc::clone(&notifications.log_limit);
+        let client_list_changes = Arc::clone(&notifications.client_list_changes);
         let connect_options = ConnectOptions {
             mode: protocol_mode(&spec),
             spec: Arc::clone(&spec),
@@ -196,6 +202,7 @@ impl Server {
             pool,
             credentials,
             log_limit,
+            client_list_changes,
             change_interest,
             wake,
             suspect,
@@ -391,6 +398,51 @@ impl Server {
         }
     }
 
+    /// Returns true if the server may list other items to a requester than on the main connection: because it has
+    /// its own credential, or because its client has fewer capabilities. Where a server is known to depend on neither, its
+    /// lists are the same, and no connection is opened for them.
+    pub fn lists_apart(&self, requester: Requester<'_>) -> bool {
+        let has_own_credential =
+            self.credentials.is_per_caller() && requester.caller.as_str() != Caller::OWNER;
+        let depends_on = |client: &Arc<dyn DownstreamClient>| {
+            self.ready_connection().is_some_and(|main| self.pool.lists_apart(&main, &**client))
+        };
+        has_own_credential || requester.client.is_some_and(depends_on)
+    }
+
+    /// The capabilities that are declared for a client, as JSON.
+    pub fn declared_capabilities(&self, client: Option<&Arc<dyn DownstreamClient>>) -> String {
+        client.map(|client| pool::askable_capabilities(&**client).to_string()).unwrap_or_default()
+    }
+
+    /// Number of changes of lists that the server announced on connections of the pool.
+    pub fn client_list_changes(&self) -> u64 {
+        self.client_list_changes.load(Ordering::Relaxed)
+    }
+
+    /// Lists the items of these kinds on a connection of the requester.
+    ///
+    /// # Errors
+    /// If the requester has no login, or the lists cannot be read.
+    pub async fn list_for(
+        self: &Arc<Self>,
+        requester: Requester<'_>,
+        kinds: OfferKinds,
+    ) -> Result<ServerOffer, ListError> {
+        let found = self.pool.acquire_for_list(self, requester).await.map_err(|error| match error.kind {
+            OutageKind::Unauthorized => ListError::LoginNeeded,
+            _ => ListError::Unavailable(error),
+        })?;
+        let along = Forwarded { client: requester.client.cloned(), ..Forwarded::default() };
+        let listed = discover(&found.connection, kinds, &along, self.spec.request_timeout.get()).await;
+        listed.map_err(|error| match error {
+            RequestError::Link(LinkError::LoginRequired(_) | LinkError::LoginFailed(_)) => {
+                ListError::LoginNeeded
+            }
+            error => ListError::Request(error),
+        })
+    }
+
     /// Returns a connection for a request. It belongs to the requester's owner as the `isolation` of the server says, and
     /// opens if the owner has none. A server that sends requests of its own, and does not say which client request they
     /// belong to, gets a connection exclusive to that client while its requests run.
@@ -418,9 +470,10 @@ impl Server {
         .await
     }
 
-    /// Lets a caller connect again at once, because it has logged in.
-    pub(crate) fn forget_failure(&self, caller: &CallerId) {
+    /// Lets a caller connect again at once, because it has logged in, and notifies its clients of changed lists.
+    pub(crate) fn note_login(&self, caller: &CallerId) {
         self.pool.forget_failure(caller);
+        let _ = self.list_changes.send((Some(caller.clone()), OfferKinds::ALL));
     }
 
     /// Number of open connections, with the main one.
@@ -459,6 +512,17 @@ impl Server {
         let main = async { while self.tasks.lock().await.join_next().await.is_some() {} };
         futures_util::future::join(self.pool.close(), main).await;
     }
+}
+
+/// The lists of a server cannot be read for a client.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    #[error("the caller has to log in")]
+    LoginNeeded,
+    #[error(transparent)]
+    Unavailable(ServerUnavailable),
+    #[error(transparent)]
+    Request(RequestError),
 }
 
 /// A subscription to a resource. Dropping it unsubscribes.

@@ -1,5 +1,5 @@
-//! The server side of the suite: Toolgate in front of a server with all fixtures of the suite, and an unrelated
-//! server beside it, for each pair of client revision and server.
+//! The server side of the suite: Toolgate in front of a server with all fixtures of the suite, or of the everything-server
+//! of an SDK, and an unrelated server beside it, for each pair of client revision and server.
 //!
 //! A scenario that passes when the suite talks to the fixture server directly must also pass through Toolgate, for
 //! every revision and transport of the server behind it, and through a profile. Invariant: each pair has its own
@@ -29,6 +29,10 @@ pub(crate) enum Fixture {
     Stdio,
     StdioLegacy,
     Sse,
+    /// The everything-server of the Python SDK.
+    PythonSdk,
+    /// A server on the TypeScript SDK.
+    TypescriptSdk,
 }
 
 /// Protocol revision of the client, or the version of the suite.
@@ -43,7 +47,15 @@ pub(crate) enum Suite {
 }
 
 impl Fixture {
-    const ALL: [Self; 5] = [Self::Http, Self::HttpLegacy, Self::Stdio, Self::StdioLegacy, Self::Sse];
+    const ALL: [Self; 7] = [
+        Self::Http,
+        Self::HttpLegacy,
+        Self::Stdio,
+        Self::StdioLegacy,
+        Self::Sse,
+        Self::PythonSdk,
+        Self::TypescriptSdk,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -52,7 +64,19 @@ impl Fixture {
             Self::Stdio => "stdio",
             Self::StdioLegacy => "stdio-legacy",
             Self::Sse => "sse",
+            Self::PythonSdk => "python-sdk",
+            Self::TypescriptSdk => "typescript-sdk",
         }
+    }
+
+    /// The server whose direct run is the reference: the same one, if others wrote it.
+    fn reference(self) -> Self {
+        if self.is_of_others() { self } else { Self::Http }
+    }
+
+    /// Returns true for a server that others wrote.
+    fn is_of_others(self) -> bool {
+        matches!(self, Self::PythonSdk | Self::TypescriptSdk)
     }
 
     fn is_legacy(self) -> bool {
@@ -187,7 +211,14 @@ fn runs(options: &ConformanceOptions) -> anyhow::Result<Vec<SuiteRun>> {
     for suite in suites {
         let direct = |fixture| SuiteRun { suite, fixture, route: Route::Direct };
         if !options.direct {
-            runs.push(direct(Fixture::Http));
+            // A suite and a server without a common revision cannot talk without Toolgate.
+            let is_reachable =
+                |fixture: &Fixture| suite != Suite::Modern || *fixture != Fixture::TypescriptSdk;
+            let fixtures: Vec<_> = fixtures.iter().copied().filter(is_reachable).collect();
+            let mut references: Vec<_> = fixtures.iter().map(|fixture| fixture.reference()).collect();
+            references.sort_unstable();
+            references.dedup();
+            runs.extend(references.into_iter().map(direct));
             runs.extend(fixtures.iter().map(|fixture| SuiteRun {
                 suite,
                 fixture: *fixture,
@@ -200,8 +231,11 @@ fn runs(options: &ConformanceOptions) -> anyhow::Result<Vec<SuiteRun>> {
             continue;
         }
         // A client and a server without a common revision cannot talk.
-        let reachable: &[_] =
-            if suite == Suite::Modern { &[Fixture::Http] } else { &[Fixture::Http, Fixture::HttpLegacy] };
+        let reachable: &[_] = if suite == Suite::Modern {
+            &[Fixture::Http, Fixture::PythonSdk]
+        } else {
+            &[Fixture::Http, Fixture::HttpLegacy, Fixture::PythonSdk, Fixture::TypescriptSdk]
+        };
         runs.extend(reachable.iter().copied().filter(|fixture| fixtures.contains(fixture)).map(direct));
     }
     if runs.is_empty() {
@@ -285,9 +319,11 @@ fn problems_of(
     report: &SuiteReport,
     reports: &BTreeMap<SuiteRun, SuiteReport>,
 ) -> Vec<String> {
-    let reference = SuiteRun { suite: run.suite, fixture: Fixture::Http, route: Route::Direct };
+    let reference = SuiteRun { suite: run.suite, fixture: run.fixture.reference(), route: Route::Direct };
     match reports.get(&reference) {
         Some(reference) if run.route != Route::Direct => problems(run, report, reference),
+        // A server of others is as it is: the runs through Toolgate are compared with it.
+        _ if run.fixture.is_of_others() => Vec::new(),
         _ => report.failures().collect(),
     }
 }

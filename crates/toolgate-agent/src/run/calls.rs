@@ -188,7 +188,7 @@ impl Run<'_> {
                 ToolCallOutcome::failed(call, text)
             }
             (CallArguments::Object(_), Executor::Runtime(runtime))
-                if self.agent.toolbox(runtime, &self.caller).runs_itself(&call.name) =>
+                if self.agent.toolbox(runtime, &self.caller, &self.lists).runs_itself(&call.name) =>
             {
                 self.run_agent_tool(runtime, call, &arguments).await
             }
@@ -226,7 +226,7 @@ impl Run<'_> {
     }
 
     async fn run_operation(&self, runtime: &Runtime, call: &ToolCall, arguments: &Json) -> ToolCallOutcome {
-        if !self.agent.toolbox(runtime, &self.caller).allows(&call.name) {
+        if !self.agent.toolbox(runtime, &self.caller, &self.lists).allows(&call.name) {
             let text = format!("error tool_not_found: no such tool: `{}`", call.name);
             return ToolCallOutcome::failed(call, text);
         }

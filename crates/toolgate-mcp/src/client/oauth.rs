@@ -56,6 +56,8 @@ const SAME_LOGIN_WINDOW: Duration = Duration::from_secs(600);
 const FAILED_REFRESH_PAUSE: Duration = Duration::from_secs(3);
 /// A login or a logout by another process counts after this long.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum length of an account name in records.
+const MAX_SUBJECT_CHARS: usize = 256;
 /// Maximum size of a file with a token.
 const MAX_SUBJECT_BYTES: u64 = 64 << 10;
 
@@ -508,6 +510,20 @@ impl TokenSource {
         self.state.lock().record.tokens().is_some()
     }
 
+    /// Returns the account that the access token names. Most tokens are opaque and name none.
+    pub fn account(&self) -> Option<String> {
+        let state = self.state.lock();
+        state.record.tokens().and_then(|tokens| token_subject(&tokens.access_token))
+    }
+
+    /// Returns the tokens themselves, to mask them where a server echoes them.
+    pub fn secrets(&self) -> Vec<Secret> {
+        let state = self.state.lock();
+        let tokens = state.record.tokens().into_iter();
+        let tokens = tokens.flat_map(|tokens| [Some(&tokens.access_token), tokens.refresh_token.as_ref()]);
+        tokens.flatten().map(Secret::new).collect()
+    }
+
     /// True if a login is possible now.
     pub fn can_login(&self) -> bool {
         self.logins.browser.is_some() || !self.options.grant.needs_browser()
@@ -760,6 +776,24 @@ impl TokenState {
     }
 }
 
+/// Returns the subject of a token, if it is a JWT. The signature is not verified: the token came from its issuer, or was
+/// verified before.
+pub fn token_subject(token: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct SubjectClaim {
+        sub: String,
+    }
+    let subject = token_claims::<SubjectClaim>(token)?.sub;
+    let is_name = (1..=MAX_SUBJECT_CHARS).contains(&subject.chars().count());
+    (is_name && !subject.chars().any(char::is_control)).then_some(subject)
+}
+
+/// Reads claims of a JWT.
+fn token_claims<T: serde::de::DeserializeOwned>(token: &str) -> Option<T> {
+    let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok())?;
+    serde_json::from_slice(&payload).ok()
+}
+
 /// Returns true if a JWT names an audience. Its signature was verified when the caller authenticated.
 fn names_audience(token: &str, server: &str) -> bool {
     #[derive(Deserialize)]
@@ -772,8 +806,7 @@ fn names_audience(token: &str, server: &str) -> bool {
         One(String),
         Many(Vec<String>),
     }
-    let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
-    match payload.and_then(|payload| serde_json::from_slice::<AudienceClaim>(&payload).ok()) {
+    match token_claims::<AudienceClaim>(token) {
         Some(AudienceClaim { aud: OneOrMany::One(aud) }) => is_same_audience(&aud, server),
         Some(AudienceClaim { aud: OneOrMany::Many(all) }) => {
             all.iter().any(|aud| is_same_audience(aud, server))

@@ -22,7 +22,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::list_size::{MAX_LIST_BYTES, PendingList, PendingLists, is_list};
 use super::url_elicitation;
 use crate::RawJson;
-use crate::downstream::DownstreamClient;
+use crate::downstream::{DownstreamClient, Forwarded};
 use crate::handshake::PeerInfo;
 use crate::input_required::InputRequired;
 use crate::link::{Link, LinkCommand, LinkError, LinkEvent, OutgoingRequest};
@@ -370,10 +370,12 @@ impl Session {
     }
 
     /// Fetches all pages of a list; for `tools/list`, `key` is `tools`.
+    /// The list is that for a client, if there is one: a server may list less to a client with fewer capabilities.
     pub async fn list_all(
         &self,
         method: &str,
         key: &str,
+        along: &Forwarded,
         within: Duration,
     ) -> Result<Vec<RawJson>, RequestError> {
         let malformed = |what: String| RequestError::Malformed { method: method.to_owned(), reason: what };
@@ -384,7 +386,7 @@ impl Session {
         for _ in 0..MAX_PAGES {
             let params =
                 cursor.take().map_or_else(Params::none, |cursor| Params::none().with_raw("cursor", cursor));
-            let page = self.request(method, params, within).await?;
+            let page = self.request(method, params.with_forwarded(along), within).await?;
             let members: HashMap<&str, &RawValue> =
                 page.parse_borrowed().map_err(|_| malformed("it is not an object".to_owned()))?;
             let list = members.get(key).ok_or_else(|| malformed(format!("`{key}` is missing")))?;

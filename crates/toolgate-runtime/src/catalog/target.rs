@@ -79,6 +79,23 @@ impl CatalogTool {
         Self { upstream: Upstream::Subscription, ..target }
     }
 
+    /// The tool that logs a caller in to a server. It needs no permission of its own: it is there for callers that may use
+    /// something else of the server.
+    pub(crate) fn for_login(spec: &ServerSpec, name: &str) -> Self {
+        let server = &spec.name;
+        let description = format!(
+            "Logs you in to `{server}`, or says how to store a credential for it. Its tools are listed once you have one."
+        );
+        Self {
+            server: Some(server.clone()),
+            description,
+            input_schema: RawJson::from_trusted(
+                r#"{"type":"object","properties":{},"additionalProperties":false}"#.to_owned(),
+            ),
+            ..Self::reading(name, Vec::new(), Upstream::Login)
+        }
+    }
+
     /// A stored result of the caller. It needs no permission: the store returns results only to their owner.
     pub(crate) fn for_stored_result(uri: &str) -> Self {
         Self::reading(uri, Vec::new(), Upstream::StoredResult)
@@ -137,9 +154,11 @@ impl CatalogTool {
         match &self.upstream {
             Upstream::Request(kind, _) => *kind,
             Upstream::Subscription | Upstream::StoredResult => TargetKind::Resource,
-            Upstream::Builtin(_) | Upstream::Script(_) | Upstream::Server(_) | Upstream::OpenApi(_) => {
-                TargetKind::Tool
-            }
+            Upstream::Builtin(_)
+            | Upstream::Script(_)
+            | Upstream::Server(_)
+            | Upstream::Login
+            | Upstream::OpenApi(_) => TargetKind::Tool,
         }
     }
 

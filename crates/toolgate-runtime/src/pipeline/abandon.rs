@@ -26,17 +26,19 @@ impl<'a> CallGuard<'a> {
         operation: &'a Operation,
         started: Instant,
     ) -> Self {
-        Self { runtime, caller, operation, started, state: Some(CallState::new(runtime, started)) }
+        let state = CallState::new(runtime.rules_for(operation), started);
+        Self { runtime, caller, operation, started, state: Some(state) }
     }
 
     pub(super) fn state(&mut self) -> &mut CallState {
-        self.state.get_or_insert_with(|| CallState::new(self.runtime, self.started))
+        let Self { runtime, operation, started, .. } = *self;
+        self.state.get_or_insert_with(|| CallState::new(runtime.rules_for(operation), started))
     }
 
     /// Disarms the guard at the regular end of the call.
     pub(super) fn into_state(mut self) -> CallState {
         let state = self.state.take();
-        state.unwrap_or_else(|| CallState::new(self.runtime, self.started))
+        state.unwrap_or_else(|| CallState::new(self.runtime.rules_for(self.operation), self.started))
     }
 }
 

@@ -54,10 +54,11 @@ pub struct PermissionCheck {
 impl Runtime {
     /// Explains how the policy would decide on a call. Calls nothing and asks no one.
     pub fn explain(&self, caller: &Caller, operation: &Operation) -> Option<Explanation> {
+        let access = self.rules_for(operation);
         let tool = match &operation.target {
             OperationTarget::Tool(name) => Arc::clone(self.catalog().resolve(name)?),
             OperationTarget::FrontEndTool(tool) => Arc::clone(tool),
-            _ => Arc::new(self.resolve_item(caller, operation).ok()?),
+            _ => Arc::new(self.resolve_item(&access, caller, operation).ok()?),
         };
         let subject = tool.subject();
         let session = operation.origin.session.as_ref();
@@ -65,7 +66,6 @@ impl Runtime {
         let call = policy_request(caller, &subject, &operation.arguments, tainted);
         let is_tool = tool.target_kind() == TargetKind::Tool;
         let is_within = !is_tool || self.access.is_in_profiles(caller, &tool);
-        let access = self.access.rules();
         let (decision, rules, question, failed) = match access.policy.decide(&call) {
             _ if !is_within => ("deny", vec!["profiles".to_owned()], None, None),
             Decision::Allow(grant) => ("allow", grant.rules().to_vec(), None, None),

@@ -88,6 +88,8 @@ impl Runtime {
             secret: state.tool.as_ref().map(|tool| &tool.compiled().secret.1),
             upstream: state.upstream.as_ref(),
         };
+        let caller_secrets = self.sources.logins().secrets.of(&caller.id);
+        state.caller_secrets.clone_from(&caller_secrets);
         let open = state.open.take();
         // Without a log, the trace id identifies the call.
         let new = || {
@@ -105,7 +107,12 @@ impl Runtime {
         let written = match open {
             // Waits for no sync: the begin record proves that the call was sent. If a power failure destroys the end,
             // the call has no end, so its outcome is unknown.
-            Some(open) => open.end(&end, audit::Durability::Written).await,
+            Some(mut open) => {
+                if let Some(secrets) = &caller_secrets {
+                    open.add_secrets(secrets);
+                }
+                open.end(&end, audit::Durability::Written).await
+            }
             None => log.record(&begin, &end, audit::Durability::Written).await,
         };
         if let Err(error) = written {
@@ -169,7 +176,10 @@ impl CallState {
             rules: &self.rules,
             asked: self.approved_by.as_deref(),
             refused_by: self.refused_by.as_deref(),
-            identity: caller.into(),
+            identity: audit::CallIdentity {
+                secrets: self.caller_secrets.as_ref(),
+                ..audit::CallIdentity::from(caller)
+            },
             tainted: self.tainted,
             deprecated: tool.is_some_and(|tool| tool.deprecated.is_some()),
             arguments: operation.arguments.raw(),

@@ -12,7 +12,7 @@ use toolgate_json::CallArguments;
 use toolgate_policy::decide::PolicyRequest;
 use toolgate_policy::{TargetKind, ToolAttributes};
 use toolgate_types::call::OperationKind;
-use toolgate_types::{CallError, Caller, ErrorCode, Profile, ServerSpec, Stage};
+use toolgate_types::{CallError, Caller, ErrorCode, Profile, ServerName, ServerSpec, Stage};
 use toolgate_upstream::invoke::ServerRequest;
 use toolgate_upstream::offer::{OfferedItem, ServerOffer};
 use toolgate_upstream::{RawJson, Server};
@@ -20,7 +20,7 @@ use toolgate_upstream::{RawJson, Server};
 use crate::catalog::{CatalogTool, SEPARATOR, server_item};
 use crate::operation::{CompletionTarget, Operation, OperationTarget};
 use crate::results::URI_PREFIX;
-use crate::runtime::{AccessRules, Runtime};
+use crate::runtime::{AccessRules, ListFilter, Runtime};
 
 use super::{MAX_NAME_BYTES, MAX_URI_BYTES};
 
@@ -33,31 +33,37 @@ pub struct VisibleItem {
 
 impl Runtime {
     /// Prompts that the caller may get, in configuration order.
-    pub fn visible_prompts(&self, caller: &Caller) -> Vec<VisibleItem> {
-        self.visible_items(caller, TargetKind::Prompt, |offer| &offer.prompts)
+    pub fn visible_prompts(&self, caller: &Caller, lists: &ListFilter) -> Vec<VisibleItem> {
+        self.visible_items(caller, lists, TargetKind::Prompt, |offer| &offer.prompts)
     }
 
     /// Resources that the caller may read, in configuration order.
-    pub fn visible_resources(&self, caller: &Caller) -> Vec<VisibleItem> {
-        self.visible_items(caller, TargetKind::Resource, |offer| &offer.resources)
+    pub fn visible_resources(&self, caller: &Caller, lists: &ListFilter) -> Vec<VisibleItem> {
+        self.visible_items(caller, lists, TargetKind::Resource, |offer| &offer.resources)
     }
 
     /// Resource templates that the caller may read from, in configuration order.
-    pub fn visible_templates(&self, caller: &Caller) -> Vec<VisibleItem> {
-        self.visible_items(caller, TargetKind::Resource, |offer| &offer.templates)
+    pub fn visible_templates(&self, caller: &Caller, lists: &ListFilter) -> Vec<VisibleItem> {
+        self.visible_items(caller, lists, TargetKind::Resource, |offer| &offer.templates)
     }
 
     fn visible_items(
         &self,
         caller: &Caller,
+        lists: &ListFilter,
         kind: TargetKind,
         of: impl Fn(&ServerOffer) -> &Arc<[OfferedItem]>,
     ) -> Vec<VisibleItem> {
-        let mut all = Vec::new();
+        let (mut all, access) = (Vec::new(), &self.access.rules());
         for (server, offer) in self.approved_offers() {
             let name = &server.spec().name;
-            let mut visibility = ItemVisibility::new(self, caller, server.spec(), kind);
-            for item in of(&offer).iter().filter(|item| item.fault.is_none()) {
+            let mut visibility = ItemVisibility::new(access, caller, server.spec(), kind);
+            let listed = lists.items(name, &offer, &of);
+            // Only prompts of the catalog can be used.
+            let is_known = |item: &OfferedItem| {
+                kind != TargetKind::Prompt || offer.prompts.iter().any(|known| known.id == item.id)
+            };
+            for item in listed.iter().filter(|item| item.fault.is_none() && is_known(item)) {
                 let in_profile = |profile: &Profile| match kind {
                     TargetKind::Prompt => includes_prompt(profile, name.as_str(), &item.id),
                     TargetKind::Resource | TargetKind::Tool => profile.resources.contains(&[&item.id]),
@@ -70,19 +76,29 @@ impl Runtime {
         all
     }
 
+    /// Returns true if the caller may see a prompt or a resource of the catalog.
+    pub(crate) fn may_see_items(&self, caller: &Caller, server: &ServerName) -> bool {
+        let lists = ListFilter::default();
+        let is_of = |item: &VisibleItem| item.server == server.as_str();
+        self.visible_prompts(caller, &lists).iter().any(is_of)
+            || self.visible_resources(caller, &lists).iter().any(is_of)
+            || self.visible_templates(caller, &lists).iter().any(is_of)
+    }
+
     /// Returns true if the caller may read a resource of a server.
     pub fn may_see_resource(&self, caller: &Caller, server: &str, uri: &str) -> bool {
-        let offers = self.approved_offers();
+        let (offers, access) = (self.approved_offers(), &self.access.rules());
         let found = offers.iter().find(|(known, _)| known.spec().name.as_str() == server);
         found.is_some_and(|(server, offer)| {
             self.access.is_in_some_profile(caller, |profile| includes_resource(profile, offer, uri))
-                && ItemVisibility::new(self, caller, server.spec(), TargetKind::Resource).includes(uri)
+                && ItemVisibility::new(access, caller, server.spec(), TargetKind::Resource).includes(uri)
         })
     }
 
     /// Finds the target of an operation on a resource or a prompt.
     pub(super) fn resolve_item(
         &self,
+        access: &Arc<AccessRules>,
         caller: &Caller,
         operation: &Operation,
     ) -> Result<CatalogTool, CallError> {
@@ -94,7 +110,7 @@ impl Runtime {
         if operation.name().len() > if is_prompt { MAX_NAME_BYTES } else { MAX_URI_BYTES } {
             return Err(missing());
         }
-        let server = |name: &str| self.approved_server(caller, operation, name);
+        let server = |name: &str| self.approved_server(access, caller, operation, name);
         match &operation.target {
             OperationTarget::Resource { uri, .. } if uri.starts_with(URI_PREFIX) => {
                 Ok(CatalogTool::for_stored_result(uri))
@@ -108,7 +124,7 @@ impl Runtime {
                 Ok(CatalogTool::for_request(server.spec(), TargetKind::Resource, uri, request))
             }
             OperationTarget::Subscription { uri } => {
-                let holders = self.resource_holders(caller, uri, operation.origin.profile.as_deref());
+                let holders = self.resource_holders(access, caller, uri, operation.origin.profile.as_deref());
                 let server = server(holders.first().ok_or_else(missing)?)?;
                 Ok(CatalogTool::for_subscription(server.spec(), uri))
             }
@@ -136,7 +152,7 @@ impl Runtime {
                     listed(offer)
                         && profile.is_none_or(includes)
                         && self.access.is_in_some_profile(caller, includes)
-                        && ItemVisibility::new(self, caller, server.spec(), TargetKind::Resource)
+                        && ItemVisibility::new(access, caller, server.spec(), TargetKind::Resource)
                             .includes(uri)
                 });
                 let spec = holders.next().ok_or_else(missing)?.0.spec();
@@ -190,6 +206,7 @@ impl Runtime {
     /// then the one server with resources of the same scheme.
     pub(super) fn resource_holders(
         &self,
+        access: &Arc<AccessRules>,
         caller: &Caller,
         uri: &str,
         profile: Option<&Profile>,
@@ -211,7 +228,7 @@ impl Runtime {
             } else {
                 continue;
             };
-            if ItemVisibility::new(self, caller, server.spec(), TargetKind::Resource).includes(uri) {
+            if ItemVisibility::new(access, caller, server.spec(), TargetKind::Resource).includes(uri) {
                 found.push((rank, server.spec().name.to_string()));
             }
         }
@@ -227,6 +244,7 @@ impl Runtime {
 
     fn approved_server(
         &self,
+        access: &Arc<AccessRules>,
         caller: &Caller,
         operation: &Operation,
         name: &str,
@@ -239,7 +257,7 @@ impl Runtime {
             OperationKind::Prompt => TargetKind::Prompt,
             _ => TargetKind::Resource,
         };
-        if !ItemVisibility::new(self, caller, server.spec(), kind).includes(operation.name()) {
+        if !ItemVisibility::new(access, caller, server.spec(), kind).includes(operation.name()) {
             return Err(not_found(operation));
         }
         let message = format!("MCP server `{name}` is not approved");
@@ -276,8 +294,8 @@ struct ItemVisibility<'a> {
 }
 
 impl<'a> ItemVisibility<'a> {
-    fn new(runtime: &Runtime, caller: &'a Caller, spec: &ServerSpec, kind: TargetKind) -> Self {
-        Self { access: runtime.access.rules(), caller, item: server_item(spec, kind, "") }
+    fn new(access: &Arc<AccessRules>, caller: &'a Caller, spec: &ServerSpec, kind: TargetKind) -> Self {
+        Self { access: Arc::clone(access), caller, item: server_item(spec, kind, "") }
     }
 
     fn includes(&mut self, id: &str) -> bool {

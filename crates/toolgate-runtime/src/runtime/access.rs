@@ -1,7 +1,7 @@
 //! Access to tools: callers, policy, profiles, taint, and approvals by a person.
 //!
 //! Callers and policy are replaced together, and so are the profiles. Invariant: a call is decided by the rules of one
-//! moment.
+//! moment: those that a front end authenticated its caller by, if it names them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,8 +82,8 @@ impl Runtime {
     }
 
     /// Replaces callers and policy. Calls that were decided go on; every later decision is by the new rules.
-    pub fn set_access_rules(&self, rules: AccessRules) {
-        let before = self.access.rules.swap(Arc::new(rules));
+    pub fn set_access_rules(&self, rules: Arc<AccessRules>) {
+        let before = self.access.rules.swap(rules);
         let now = self.access.rules();
         if before.policy.version() != now.policy.version() || before.callers != now.callers {
             self.catalog.mark_changed();

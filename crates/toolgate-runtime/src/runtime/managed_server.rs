@@ -9,8 +9,9 @@ use tokio::time::Instant;
 use toolgate_types::ServerSpec;
 use toolgate_upstream::connect::ConnectionLimits;
 use toolgate_upstream::offer::{OfferKinds, ServerOffer, discover};
-use toolgate_upstream::{RequestError, Server, ServerState, ServerUnavailable};
+use toolgate_upstream::{Forwarded, RequestError, Server, ServerState, ServerUnavailable};
 
+use super::client_lists::ClientLists;
 use super::sources::ServerOptions;
 use crate::catalog::{Catalog, CatalogTool, ToolState};
 
@@ -33,6 +34,8 @@ pub(super) struct ManagedServer {
     pub(super) refresh_now: Notify,
     /// Held during a refresh of the tools.
     pub(super) refreshing: tokio::sync::Mutex<()>,
+    /// Lists that were read for clients.
+    pub(super) client_lists: ClientLists,
     /// Held while the offer is updated.
     updating: parking_lot::Mutex<()>,
 }
@@ -91,6 +94,7 @@ impl ManagedServer {
             is_listed: watch::Sender::new(false),
             refresh_now: Notify::new(),
             refreshing: tokio::sync::Mutex::default(),
+            client_lists: ClientLists::default(),
             updating: parking_lot::Mutex::default(),
         }
     }
@@ -99,21 +103,14 @@ impl ManagedServer {
     /// dropped before, the kinds stay stale.
     pub(super) async fn refresh(&self, kinds: OfferKinds) -> Result<OfferKinds, RefreshError> {
         let spec = self.server.spec();
-        let kinds = OfferKinds {
-            tools: kinds.tools && spec.load_tools,
-            prompts: kinds.prompts && spec.load_prompts,
-            resources: kinds.resources,
-        };
+        let kinds = self.listed_kinds(kinds);
         let mut guard = StaleGuard { server: &self.server, kinds };
         let connection = self.server.connection().await?;
-        let discovered = discover(&connection, kinds, spec.request_timeout.get()).await;
-        let mut newer =
-            discovered.map_err(|why| RefreshError::Request { server: spec.name.to_string(), why })?;
+        let discovered =
+            discover(&connection, kinds, &Forwarded::default(), spec.request_timeout.get()).await;
+        let newer = discovered.map_err(|why| RefreshError::Request { server: spec.name.to_string(), why })?;
         guard.kinds = OfferKinds::default();
-        if let Some(allowed) = &spec.prompts {
-            newer.prompts =
-                newer.prompts.iter().filter(|prompt| allowed.contains(&prompt.id)).cloned().collect();
-        }
+        let newer = self.with_allowed_prompts(newer);
         // Lists of other kinds may have been stored meanwhile.
         let _updating = self.updating.lock();
         let before = self.offer.load_full();
@@ -122,6 +119,25 @@ impl ManagedServer {
         let changed = before.as_ref().as_ref().map_or(kinds, |before| offer.changes_since(before));
         self.offer.store(Arc::new(Some(offer)));
         Ok(changed)
+    }
+
+    /// Those of the kinds that are loaded from the server.
+    pub(super) fn listed_kinds(&self, kinds: OfferKinds) -> OfferKinds {
+        let spec = self.server.spec();
+        OfferKinds {
+            tools: kinds.tools && spec.load_tools,
+            prompts: kinds.prompts && spec.load_prompts,
+            resources: kinds.resources,
+        }
+    }
+
+    /// Removes the prompts that the configuration does not allow.
+    pub(super) fn with_allowed_prompts(&self, mut offer: ServerOffer) -> ServerOffer {
+        if let Some(allowed) = &self.server.spec().prompts {
+            offer.prompts =
+                offer.prompts.iter().filter(|prompt| allowed.contains(&prompt.id)).cloned().collect();
+        }
+        offer
     }
 
     /// Sets the offer of a server that is not connected yet. A newer one stays.

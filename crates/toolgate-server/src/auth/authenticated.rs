@@ -5,9 +5,10 @@ use std::sync::{Arc, LazyLock};
 
 use http::request::Parts;
 use toolgate_mcp::TraceContext;
+use toolgate_runtime::runtime::AccessRules;
 use toolgate_types::Caller;
 
-use super::{Authenticator, Credential, CredentialLifetime, HttpError, require_permission};
+use super::{AuthState, Authenticator, Credential, CredentialLifetime, HttpError, require_permission};
 use crate::listener::ConnectionSource;
 use crate::response::{CORRELATION_ID, TRACEPARENT};
 use crate::route::Requirement;
@@ -23,6 +24,8 @@ pub(crate) struct Authenticated {
     pub(crate) caller: Arc<Caller>,
     /// Lifetime of the credential. Limits streams that outlive the request.
     pub(crate) lifetime: CredentialLifetime,
+    /// The state that authenticated the caller.
+    state: Arc<AuthState>,
     pub(crate) trace: TraceContext,
     /// True for the Unix socket in the project directory, which only its owner can open.
     pub(crate) via_socket: bool,
@@ -42,14 +45,17 @@ impl Authenticated {
         source: &ConnectionSource,
         trace: &TraceContext,
     ) -> Result<Self, HttpError> {
-        let with = |caller: Arc<Caller>, credential| {
-            let lifetime = CredentialLifetime::new(credential, &caller, None);
-            (caller, lifetime)
+        let with = |caller: &Arc<Caller>, credential, state| {
+            let lifetime = CredentialLifetime::new(credential, caller, None);
+            (Arc::clone(caller), lifetime, state)
         };
-        let no_caller = || with(Arc::clone(&NO_CALLER), Credential::NotNeeded);
-        let (caller, lifetime) = match (need, source) {
+        let no_caller = || with(&NO_CALLER, Credential::NotNeeded, authenticator.state());
+        let (caller, lifetime, state) = match (need, source) {
             (Requirement::Public, _) => no_caller(),
-            (_, ConnectionSource::LocalSocket) => with(authenticator.owner(), Credential::Socket),
+            (_, ConnectionSource::LocalSocket) => {
+                let state = authenticator.state();
+                with(&Arc::clone(&state.rules.owner), Credential::Socket, state)
+            }
             (need, ConnectionSource::Network(ends, certificate)) => {
                 let found = authenticator.authenticate(parts, *ends, certificate.as_ref()).await;
                 if need.is_public() { found.unwrap_or_else(|_| no_caller()) } else { found? }
@@ -58,6 +64,7 @@ impl Authenticated {
         Ok(Self {
             caller,
             lifetime,
+            state,
             trace: trace.clone(),
             via_socket: matches!(source, ConnectionSource::LocalSocket),
             address: match source {
@@ -67,6 +74,27 @@ impl Authenticated {
             has_correlation_id: parts.headers.contains_key(&CORRELATION_ID),
             has_traceparent: parts.headers.contains_key(&TRACEPARENT),
         })
+    }
+
+    /// The callers and the policy that decide on its calls: those of the configuration that the caller is from.
+    pub(crate) fn access(&self) -> Option<Arc<AccessRules>> {
+        self.state.access()
+    }
+
+    /// Returns the same caller with the rights of now, if they may have changed since it was authenticated.
+    ///
+    /// # Errors
+    /// If the credential was revoked meanwhile.
+    pub(crate) fn renewed(&self, authenticator: &Authenticator) -> Result<Option<Self>, HttpError> {
+        if authenticator.has_state(&self.state) {
+            return Ok(None);
+        }
+        let state = authenticator.state();
+        let caller = state
+            .caller_of(&self.lifetime)
+            .ok_or_else(|| super::unauthenticated("the credential was revoked during the request"))?;
+        let lifetime = self.lifetime.clone().with_caller(&caller);
+        Ok(Some(Self { caller, lifetime, state, trace: self.trace.clone(), ..*self }))
     }
 
     /// Checks a permission. The socket owner always passes, because it can read and edit the files anyway.

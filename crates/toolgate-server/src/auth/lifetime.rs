@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep_until};
 use toolgate_types::serve::AnonymousAccess;
 use toolgate_types::{Caller, KeyHash};
 
-use super::Authenticator;
 use super::jwt::TokenIdentity;
+use super::{AuthState, Authenticator};
 use crate::listener::tls::PeerCertificate;
 
 /// The proof that authenticated a caller.
@@ -43,6 +43,11 @@ impl CredentialLifetime {
         Self { credential, caller: Arc::clone(caller), end }
     }
 
+    /// The same credential, for the caller that it authenticates now.
+    pub(super) fn with_caller(self, caller: &Arc<Caller>) -> Self {
+        Self { caller: Arc::clone(caller), ..self }
+    }
+
     pub(crate) fn is_token(&self) -> bool {
         matches!(self.credential, Credential::Token(_))
     }
@@ -69,18 +74,30 @@ impl Authenticator {
 
     /// Returns true if the credential still authenticates the same caller with the same rights.
     fn is_current(&self, lifetime: &CredentialLifetime) -> bool {
-        let state = self.state.load();
-        let now = match &lifetime.credential {
-            Credential::NotNeeded => return true,
-            Credential::Socket => Some(Arc::clone(&state.rules.owner)),
+        self.current_state(lifetime).is_some()
+    }
+
+    /// Returns the state in use, if the credential authenticates the same caller in it, with the same rights.
+    pub(crate) fn current_state(&self, lifetime: &CredentialLifetime) -> Option<Arc<AuthState>> {
+        let state = self.state();
+        let now = state.caller_of(lifetime)?;
+        now.has_same_rights(&lifetime.caller).then_some(state)
+    }
+}
+
+impl AuthState {
+    /// Returns the caller that a credential authenticates, with the rights of this state.
+    pub(super) fn caller_of(&self, lifetime: &CredentialLifetime) -> Option<Arc<Caller>> {
+        match &lifetime.credential {
+            Credential::NotNeeded => Some(Arc::clone(&lifetime.caller)),
+            Credential::Socket => Some(Arc::clone(&self.rules.owner)),
             Credential::Anonymous(access) => {
-                let anonymous = state.rules.anonymous.as_ref();
-                anonymous.filter(|_| state.rules.anonymous_access == *access).map(Arc::clone)
+                let anonymous = self.rules.anonymous.as_ref();
+                anonymous.filter(|_| self.rules.anonymous_access == *access).map(Arc::clone)
             }
-            Credential::Key(key) => state.table.find_by_key(key).map(|key| Arc::clone(&key.caller)),
-            Credential::Certificate(certificate) => state.rules.caller_by_certificate(certificate),
-            Credential::Token(identity) => state.token_caller(identity).map(Arc::new),
-        };
-        now.is_some_and(|now| now.has_same_rights(&lifetime.caller))
+            Credential::Key(key) => self.table.find_by_key(key).map(|key| Arc::clone(&key.caller)),
+            Credential::Certificate(certificate) => self.rules.caller_by_certificate(certificate),
+            Credential::Token(identity) => self.token_caller(identity).map(Arc::new),
+        }
     }
 }

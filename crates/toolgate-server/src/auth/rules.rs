@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::HeaderMap;
+use toolgate_runtime::runtime::AccessRules;
 use toolgate_runtime::window_limit::WindowLimit;
 use toolgate_types::serve::{AnonymousAccess, CertificateMatch, HostName};
 use toolgate_types::tool::RateLimit;
@@ -24,6 +25,8 @@ const MAX_QUOTA_KEYS: usize = 100_000;
 /// Everything that the configuration says about authentication.
 pub(crate) struct AuthRules {
     pub(super) callers: HashMap<CallerId, Arc<Caller>>,
+    /// Callers and policy that decide on calls.
+    pub(super) access: Option<Arc<AccessRules>>,
     pub(super) groups: Vec<Arc<Group>>,
     /// Callers by their configured keys.
     pub(super) keys: Vec<(KeyHash, Arc<Caller>)>,
@@ -91,6 +94,7 @@ impl AuthRules {
             url: config.url.clone(),
             policy_callers: directory.policy_callers,
             descriptions: directory.descriptions,
+            access: directory.access,
             callers,
             groups,
         })

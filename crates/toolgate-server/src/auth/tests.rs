@@ -35,7 +35,7 @@ fn authenticated(authenticator: &Authenticator, peer: &str, uri: &str, headers: 
     let ConnectionSource::Network(ends, _) = *source else { unreachable!("it is from the network") };
     let authenticated = || authenticator.authenticate(&parts, ends, None).now_or_never().unwrap();
     match authenticator.check_host(&parts, ends).and_then(|()| authenticated()) {
-        Ok((caller, _)) => caller.id.to_string(),
+        Ok((caller, ..)) => caller.id.to_string(),
         Err(refusal) => refusal.status.as_u16().to_string(),
     }
 }

@@ -22,7 +22,7 @@ use toolgate_types::Caller;
 
 use super::expiring_body;
 use crate::Gateway;
-use crate::auth::{HttpError, MessageQuota};
+use crate::auth::{HttpError, LinkClient};
 use crate::mcp_service::McpCaller;
 use crate::response::{self, Response};
 use crate::route::AdmittedRequest;
@@ -73,16 +73,17 @@ pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError
     }
     let mut session_task = JoinSet::new();
     let (serving, mcp_caller) = (Arc::clone(&gateway), McpCaller::new(&auth.caller).with_profile(profile));
-    let quota = MessageQuota {
+    let client = LinkClient {
         gateway: Arc::clone(&gateway),
         caller: auth.caller.id.clone(),
         address: auth.address,
         // Each frame is an HTTP request, and counted as one.
         counts_batches_only: true,
+        lifetime: auth.lifetime.clone(),
     };
     session_task.spawn(async move {
         let link = Link::new(outbox, inbox, JoinSet::new());
-        serving.mcp.serve_link(mcp_caller, link, Some(quota)).await;
+        serving.mcp.serve_link(mcp_caller, link, Some(client)).await;
     });
     let begin = Bytes::from(format!("event: endpoint\ndata: /sse/messages?session={id}\n\n"));
     let guard = SseGuard { gateway: Arc::clone(&gateway), id, _session: session_task, _permit: permit };

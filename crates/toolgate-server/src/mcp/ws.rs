@@ -8,7 +8,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use toolgate_http::server::OnUpgrade;
 use toolgate_mcp::transport::websocket;
 
-use crate::auth::{HttpError, MessageQuota};
+use crate::auth::{HttpError, LinkClient};
 use crate::mcp_service::McpCaller;
 use crate::response::{self, Response};
 use crate::route::AdmittedRequest;
@@ -31,11 +31,12 @@ pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError
     let offered = has_token(headers, header::SEC_WEBSOCKET_PROTOCOL, "mcp");
     let serving = Arc::clone(&gateway);
     let mcp_caller = McpCaller::new(&auth.caller).with_profile(profile);
-    let quota = MessageQuota {
+    let client = LinkClient {
         gateway: Arc::clone(&gateway),
         caller: auth.caller.id.clone(),
         address: auth.address,
         counts_batches_only: false,
+        lifetime: auth.lifetime.clone(),
     };
     gateway.mcp.spawn_session(async move {
         let _permit = permit;
@@ -49,7 +50,7 @@ pub(crate) async fn open(request: AdmittedRequest) -> Result<Response, HttpError
         };
         let Some(link) = link else { return };
         tokio::select! {
-            () = serving.mcp.serve_link(mcp_caller, link, Some(quota)) => {}
+            () = serving.mcp.serve_link(mcp_caller, link, Some(client)) => {}
             () = serving.authenticator.wait_for_expiry(auth.lifetime) => {}
         }
     })?;

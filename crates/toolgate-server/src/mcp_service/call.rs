@@ -18,7 +18,7 @@ impl McpService {
         if arguments.as_ref().is_some_and(|arguments| !arguments.as_str().trim_start().starts_with('{')) {
             return Err(RpcError::new(RpcError::INVALID_PARAMS, "`arguments` is not an object"));
         }
-        let routed = match self.route(mcp_caller, &request, name, arguments)? {
+        let routed = match self.route(mcp_caller, &request, name, arguments).await? {
             CallRoute::Pipeline(routed) => routed,
             CallRoute::Answered { name, arguments, outcome } => {
                 let list = ListRequest {
@@ -35,6 +35,7 @@ impl McpService {
             forwarded: request.forwarded(&["name", "arguments"]),
             hidden: routed.hidden,
             client_approves: mcp_caller.client_approves,
+            access: mcp_caller.access.clone(),
             ..CallOrigin::default()
         };
         let arguments = routed.arguments.clone().map_or_else(CallArguments::empty, CallArguments::from);

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tokio::sync::broadcast::{self, error::RecvError};
 use toolgate_mcp::RawJson;
 use toolgate_mcp::server::ServiceChange;
-use toolgate_runtime::ResourceUpdate;
+use toolgate_runtime::{ListFilter, OfferKinds, ResourceUpdate};
 use toolgate_types::ServerName;
 
 use super::lists::Pages;
@@ -32,10 +32,13 @@ fn fingerprint<T: Hash>(texts: T) -> u64 {
 
 impl McpService {
     fn visible_lists(&self, mcp_caller: &McpCaller) -> VisibleLists {
-        let caller = &mcp_caller.caller;
-        let mut resources = self.resource_definitions(mcp_caller, self.runtime.visible_resources(caller));
-        resources.extend(self.resource_definitions(mcp_caller, self.runtime.visible_templates(caller)));
-        let prompts = self.named_prompts(mcp_caller).into_iter();
+        // As the catalog has them. A list that only this client gets changes with an announcement of its own.
+        let (caller, lists) = (&mcp_caller.caller, &ListFilter::default());
+        let mut resources =
+            self.resource_definitions(mcp_caller, self.runtime.visible_resources(caller, lists));
+        resources
+            .extend(self.resource_definitions(mcp_caller, self.runtime.visible_templates(caller, lists)));
+        let prompts = self.named_prompts(mcp_caller, lists).into_iter();
         let prompts: Vec<_> =
             prompts.map(|shown| format!("{} {}", shown.name, shown.prompt.definition.as_str())).collect();
         VisibleLists {
@@ -68,17 +71,20 @@ pub(super) fn stream(service: McpService, mcp_caller: McpCaller) -> BoxStream<'s
                 changed = changes.changed() => changed.ok().map(|()| None)?,
                 notice = notices.recv() => match notice {
                     Ok((owner, kinds)) if owner.as_ref().is_none_or(|owner| *owner == mcp_caller.caller.id) => {
-                        Some(kinds)
+                        Some((kinds, owner.is_some()))
                     }
                     Ok(_) => None,
-                    Err(RecvError::Lagged(_)) => Some(toolgate_runtime::OfferKinds::ALL),
+                    Err(RecvError::Lagged(_)) => Some((OfferKinds::ALL, true)),
                     Err(RecvError::Closed) => return None,
                 },
             };
             let now = service.visible_lists(&mcp_caller);
-            // A profile shows a subset, so a server's notification means little; only a real change counts.
-            let announced =
-                announced.filter(|_| matches!(service.profile(&mcp_caller), Ok(None))).unwrap_or_default();
+            // A profile shows a subset, so a server's notification means little; only a real change counts, and one that
+            // concerns this caller alone, because its own lists are not compared.
+            let is_passed_on =
+                |(_, is_own): &(_, bool)| *is_own || matches!(service.profile(&mcp_caller), Ok(None));
+            let announced: OfferKinds =
+                announced.filter(is_passed_on).map(|(kinds, _)| kinds).unwrap_or_default();
             let mut found = Vec::new();
             // Without a profile, notifications of a server are passed on even if no difference is visible.
             if announced.tools || now.tools != before.tools {

@@ -59,6 +59,7 @@ impl McpService {
             session: request.session.as_deref().map(super::issued_session),
             forwarded: request.forwarded(known),
             client_approves: mcp_caller.client_approves,
+            access: mcp_caller.access.clone(),
             ..CallOrigin::default()
         };
         Operation::new(target, arguments).with_trace(request.trace.clone()).with_origin(origin)
@@ -66,7 +67,8 @@ impl McpService {
 
     pub(super) async fn prompt(&self, mcp_caller: &McpCaller, request: ClientRequest) -> RpcResult {
         let name: String = request.member("name")?;
-        let shown = self.named_prompts(mcp_caller).into_iter().find(|shown| shown.name == name);
+        let lists = self.list_filter(mcp_caller, &request).await;
+        let shown = self.named_prompts(mcp_caller, &lists).into_iter().find(|shown| shown.name == name);
         // A prompt that the client does not see is looked for all the same, so that the attempt is recorded.
         let hidden = shown.is_none();
         let target = match shown {
@@ -113,11 +115,13 @@ impl McpService {
             || RpcError::new(RpcError::INVALID_PARAMS, "`ref` must name a prompt or a resource template");
         let reference: Reference =
             request.raw_member("ref").and_then(|raw| raw.parse().ok()).ok_or_else(bad)?;
+        let lists = self.list_filter(mcp_caller, &request).await;
         // A prompt that the client does not see is looked for all the same, so that the attempt is recorded.
         let mut hidden = false;
         let target = match (reference.kind.as_str(), reference.name, reference.uri) {
             ("ref/prompt", Some(name), _) => {
-                let shown = self.named_prompts(mcp_caller).into_iter().find(|shown| shown.name == name);
+                let shown =
+                    self.named_prompts(mcp_caller, &lists).into_iter().find(|shown| shown.name == name);
                 hidden = shown.is_none();
                 match shown {
                     Some(shown) => CompletionTarget::Prompt { server: shown.server, name: shown.prompt.id },

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use toolgate_mcp::server::{ClientRequest, RpcResult};
 use toolgate_mcp::{RawJson, RpcError};
-use toolgate_runtime::catalog::SEPARATOR;
-use toolgate_runtime::{Catalog, CatalogTool, OfferedItem, VisibleItem};
+use toolgate_runtime::catalog::{ListingOverrides, SEPARATOR};
+use toolgate_runtime::{Catalog, CatalogTool, ListFilter, OfferedItem, VisibleItem};
 use toolgate_types::Profile;
 use toolgate_types::profile::{DisplayOverride, ProfileName, ProfileSelection, ToolExposure};
 
@@ -44,8 +44,8 @@ struct CachedList {
     pages: Pages,
 }
 
-/// Caller with permissions, profile, and true for the newest revision.
-type ListKey = (String, Option<ProfileName>, bool);
+/// Caller with permissions, profile, true for the newest revision, and the fingerprint of the lists of servers.
+type ListKey = (String, Option<ProfileName>, bool, u64);
 
 impl ListCache {
     fn get(&self, key: &ListKey, catalog: &Arc<Catalog>, profile: Option<&Arc<Profile>>) -> Option<Pages> {
@@ -72,9 +72,14 @@ impl ListCache {
 
 impl McpService {
     /// Handles `tools/list`.
-    pub(super) fn tools(&self, mcp_caller: &McpCaller, request: &ClientRequest) -> RpcResult {
+    pub(super) fn tools(
+        &self,
+        mcp_caller: &McpCaller,
+        request: &ClientRequest,
+        lists: &ListFilter,
+    ) -> RpcResult {
         let newest = !request.client.revision().has_handshake();
-        let pages = self.tool_pages(mcp_caller, self.profile(mcp_caller)?.as_ref(), newest);
+        let pages = self.tool_pages(mcp_caller, self.profile(mcp_caller)?.as_ref(), lists, newest);
         let start = page_start(request)?;
         match pages.get(start / PAGE) {
             Some(page) if start.is_multiple_of(PAGE) => Ok(page.clone()),
@@ -85,15 +90,21 @@ impl McpService {
     }
 
     /// Returns all pages, from the cache if possible.
-    fn tool_pages(&self, mcp_caller: &McpCaller, profile: Option<&Arc<Profile>>, newest: bool) -> Pages {
+    fn tool_pages(
+        &self,
+        mcp_caller: &McpCaller,
+        profile: Option<&Arc<Profile>>,
+        lists: &ListFilter,
+        newest: bool,
+    ) -> Pages {
         let catalog = self.runtime.catalog();
         // The key includes the permissions: they may differ between two tokens of one caller.
         let name = profile.map(|profile| profile.name.clone());
-        let key = (serde_json::json!(*mcp_caller.caller).to_string(), name, newest);
+        let key = (serde_json::json!(*mcp_caller.caller).to_string(), name, newest, lists.fingerprint());
         if let Some(pages) = self.list_cache.get(&key, &catalog, profile) {
             return pages;
         }
-        let pages = render_pages("tools", self.list_entries(mcp_caller, &catalog, profile), newest);
+        let pages = render_pages("tools", self.list_entries(mcp_caller, &catalog, profile, lists), newest);
         self.list_cache
             .put(key, CachedList { catalog, profile: profile.cloned(), pages: Arc::clone(&pages) });
         pages
@@ -105,10 +116,14 @@ impl McpService {
         mcp_caller: &'a McpCaller,
         catalog: &'a Catalog,
         profile: Option<&Arc<Profile>>,
+        lists: &'a ListFilter,
     ) -> Box<dyn Iterator<Item = String> + 'a> {
-        let may_see = |tool: &CatalogTool| self.runtime.may_see(&mcp_caller.caller, tool);
+        let may_see =
+            |tool: &CatalogTool| lists.shows(tool) && self.runtime.may_see(&mcp_caller.caller, tool);
+        let logins = self.login_tools(mcp_caller, profile, lists).into_iter();
+        let logins = logins.map(|tool| tool.listed_definition(&ListingOverrides::default()));
         match profile {
-            None => Box::new(catalog.ready_definitions(may_see)),
+            None => Box::new(catalog.ready_definitions(may_see).chain(logins)),
             Some(profile) if profile.exposure == ToolExposure::Search => {
                 Box::new(search::definitions(profile).into_iter())
             }
@@ -116,21 +131,43 @@ impl McpService {
                 let view = self.view(profile);
                 let ready: Vec<_> = view.ready().map(Arc::clone).collect();
                 let seen = ready.into_iter().filter(move |shown| may_see(&shown.tool));
-                Box::new(seen.map(|shown| shown.definition.clone()))
+                Box::new(seen.map(|shown| shown.definition.clone()).chain(logins))
             }
         }
+    }
+
+    /// Tools that log the caller in, for the servers in its profile.
+    pub(super) fn login_tools(
+        &self,
+        mcp_caller: &McpCaller,
+        profile: Option<&Arc<Profile>>,
+        lists: &ListFilter,
+    ) -> Vec<Arc<CatalogTool>> {
+        let mut tools = self.runtime.login_tools(&mcp_caller.caller, lists);
+        tools.retain(|login| profile.is_none_or(|profile| self.has_server_of(profile, login)));
+        tools
+    }
+
+    /// Returns true if a profile shows any tool of the server of a login.
+    pub(super) fn has_server_of(&self, profile: &Arc<Profile>, login: &CatalogTool) -> bool {
+        self.view(profile).ready().any(|shown| shown.tool.server == login.server)
     }
 
     /// Tool pages of a caller, to detect changes.
     pub(super) fn visible_tool_pages(&self, mcp_caller: &McpCaller) -> Pages {
         match self.profile(mcp_caller) {
-            Ok(profile) => self.tool_pages(mcp_caller, profile.as_ref(), true),
+            Ok(profile) => self.tool_pages(mcp_caller, profile.as_ref(), &ListFilter::default(), true),
             Err(_) => Arc::default(),
         }
     }
 
-    pub(super) fn prompts(&self, mcp_caller: &McpCaller, request: &ClientRequest) -> RpcResult {
-        let named = self.named_prompts(mcp_caller).into_iter();
+    pub(super) fn prompts(
+        &self,
+        mcp_caller: &McpCaller,
+        request: &ClientRequest,
+        lists: &ListFilter,
+    ) -> RpcResult {
+        let named = self.named_prompts(mcp_caller, lists).into_iter();
         page_result(
             "prompts",
             named.map(|shown| with_overrides(&shown.prompt.definition, Some(&shown.name), None)),
@@ -140,7 +177,7 @@ impl McpService {
 
     /// Prompts of a caller. If two servers offer the same name, the first one configured keeps it, and the other gets a
     /// qualified name.
-    pub(super) fn named_prompts(&self, mcp_caller: &McpCaller) -> Vec<NamedPrompt> {
+    pub(super) fn named_prompts(&self, mcp_caller: &McpCaller, lists: &ListFilter) -> Vec<NamedPrompt> {
         let (mut seen, mut all) = (HashSet::new(), Vec::new());
         let Ok(profile) = self.profile(mcp_caller) else { return all };
         let servers = self.runtime.servers();
@@ -149,7 +186,7 @@ impl McpService {
             let owner = name.split_once(SEPARATOR).map(|(owner, _)| owner);
             owner.is_some_and(|owner| owner != server && servers.iter().any(|known| known.name == owner))
         };
-        for VisibleItem { server, item } in self.runtime.visible_prompts(&mcp_caller.caller) {
+        for VisibleItem { server, item } in self.runtime.visible_prompts(&mcp_caller.caller, lists) {
             let qualified = format!("{server}{SEPARATOR}{}", item.id);
             let names = [item.id.as_str(), &qualified];
             let Some((overrides, mut prompt)) =
@@ -173,19 +210,29 @@ impl McpService {
         all
     }
 
-    pub(super) fn resources(&self, mcp_caller: &McpCaller, request: &ClientRequest) -> RpcResult {
+    pub(super) fn resources(
+        &self,
+        mcp_caller: &McpCaller,
+        request: &ClientRequest,
+        lists: &ListFilter,
+    ) -> RpcResult {
         page_result(
             "resources",
-            self.resource_definitions(mcp_caller, self.runtime.visible_resources(&mcp_caller.caller))
+            self.resource_definitions(mcp_caller, self.runtime.visible_resources(&mcp_caller.caller, lists))
                 .into_iter(),
             request,
         )
     }
 
-    pub(super) fn templates(&self, mcp_caller: &McpCaller, request: &ClientRequest) -> RpcResult {
+    pub(super) fn templates(
+        &self,
+        mcp_caller: &McpCaller,
+        request: &ClientRequest,
+        lists: &ListFilter,
+    ) -> RpcResult {
         page_result(
             "resourceTemplates",
-            self.resource_definitions(mcp_caller, self.runtime.visible_templates(&mcp_caller.caller))
+            self.resource_definitions(mcp_caller, self.runtime.visible_templates(&mcp_caller.caller, lists))
                 .into_iter(),
             request,
         )
@@ -329,7 +376,7 @@ mod tests {
     #[test]
     fn list_cache_is_bounded_by_count_and_bytes() {
         let (lists, catalog) = (ListCache::default(), Arc::new(Catalog::default()));
-        let key = |number: usize| (number.to_string(), None, true);
+        let key = |number: usize| (number.to_string(), None, true, 0);
         let put = |number: usize, bytes: usize| {
             let pages = [RawJson::from_trusted(format!("\"{}\"", "x".repeat(bytes)))].into();
             lists.put(key(number), CachedList { catalog: Arc::clone(&catalog), profile: None, pages });

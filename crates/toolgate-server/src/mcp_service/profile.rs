@@ -101,7 +101,7 @@ impl McpService {
     }
 
     /// Maps a call to the tool name and arguments of the catalog.
-    pub(super) fn route(
+    pub(super) async fn route(
         &self,
         mcp_caller: &McpCaller,
         request: &ClientRequest,
@@ -117,21 +117,43 @@ impl McpService {
             let revision = request.client.revision();
             match name.as_str() {
                 SEARCH_TOOLS => {
-                    let outcome = self.search(mcp_caller, &view, arguments.as_ref(), revision);
+                    let lists = self.list_filter(mcp_caller, request).await;
+                    let outcome = self.search(mcp_caller, &view, arguments.as_ref(), &lists, revision);
                     return Ok(CallRoute::Answered { name: SEARCH_TOOLS, arguments, outcome });
                 }
                 DESCRIBE_TOOL => {
-                    let outcome = self.describe(mcp_caller, &view, arguments.as_ref(), revision);
+                    let lists = self.list_filter(mcp_caller, request).await;
+                    let outcome = self.describe(mcp_caller, &view, arguments.as_ref(), &lists, revision);
                     return Ok(CallRoute::Answered { name: DESCRIBE_TOOL, arguments, outcome });
                 }
                 CALL_TOOL => {
                     let (name, arguments) = super::search::call_tool_target(arguments.as_ref())?;
-                    return Ok(CallRoute::Pipeline(routed_call(view, name, arguments)));
+                    return Ok(CallRoute::Pipeline(self.routed_call(mcp_caller, view, name, arguments)));
                 }
                 _ => {}
             }
         }
-        Ok(CallRoute::Pipeline(routed_call(view, name, arguments)))
+        Ok(CallRoute::Pipeline(self.routed_call(mcp_caller, view, name, arguments)))
+    }
+}
+
+impl McpService {
+    /// Maps a call by the name that a profile shows. The login to a server of the profile keeps its name.
+    fn routed_call(
+        &self,
+        mcp_caller: &McpCaller,
+        view: Arc<ProfileView>,
+        name: String,
+        arguments: Option<RawJson>,
+    ) -> RoutedCall {
+        let mut routed = routed_call(view, name, arguments);
+        if routed.hidden
+            && let Some(login) = self.runtime.login_tool(&mcp_caller.caller, &routed.name)
+            && routed.view().is_some_and(|view| self.has_server_of(&view.profile, &login))
+        {
+            routed.hidden = false;
+        }
+        routed
     }
 }
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use toolgate_mcp::server::{RpcResult, adapt_result};
 use toolgate_mcp::{RawJson, Revision, RpcError};
+use toolgate_runtime::catalog::ListingOverrides;
+use toolgate_runtime::{CatalogTool, ListFilter};
 use toolgate_types::Profile;
 
 use super::{McpCaller, McpService};
@@ -95,6 +97,7 @@ impl McpService {
         mcp_caller: &McpCaller,
         view: &Arc<ProfileView>,
         arguments: Option<&RawJson>,
+        lists: &ListFilter,
         revision: Revision,
     ) -> RpcResult {
         let arguments: Value = arguments.and_then(|arguments| arguments.parse().ok()).unwrap_or_default();
@@ -103,7 +106,11 @@ impl McpService {
             .ok_or_else(|| invalid(format!("`{SEARCH_TOOLS}` needs `query`, a description of the task")))?;
         let limit = arguments["limit"].as_u64().and_then(|limit| usize::try_from(limit).ok());
         let limit = limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
-        let found = view.search(query, limit, |tool| self.runtime.may_see(&mcp_caller.caller, tool));
+        let found = view
+            .search(query, limit, |tool| lists.shows(tool) && self.runtime.may_see(&mcp_caller.caller, tool));
+        // Without its login, no tool of a server is found, so the login is.
+        let logins = self.login_tools(mcp_caller, Some(&view.profile), lists).into_iter();
+        let logins = logins.map(|tool| json!({ "name": tool.name, "description": tool.description }));
         let tools: Vec<_> = found
             .iter()
             .map(|shown| {
@@ -113,6 +120,7 @@ impl McpService {
                 }
                 json!({ "name": shown.name, "description": description })
             })
+            .chain(logins)
             .collect();
         Ok(structured_result(json!({ "tools": tools }), revision))
     }
@@ -122,6 +130,7 @@ impl McpService {
         mcp_caller: &McpCaller,
         view: &ProfileView,
         arguments: Option<&RawJson>,
+        lists: &ListFilter,
         revision: Revision,
     ) -> RpcResult {
         let arguments: Value = arguments.and_then(|arguments| arguments.parse().ok()).unwrap_or_default();
@@ -129,7 +138,14 @@ impl McpService {
         let name =
             name.ok_or_else(|| invalid(format!("`{DESCRIBE_TOOL}` needs `name`, the name of a tool")))?;
         let shown = view.ready().find(|shown| shown.name == name);
-        let shown = shown.filter(|shown| self.runtime.may_see(&mcp_caller.caller, &shown.tool));
+        let may_see =
+            |tool: &CatalogTool| lists.shows(tool) && self.runtime.may_see(&mcp_caller.caller, tool);
+        let shown = shown.filter(|shown| may_see(&shown.tool));
+        let mut logins = self.login_tools(mcp_caller, Some(&view.profile), lists).into_iter();
+        if let Some(login) = logins.find(|login| login.name == name) {
+            let definition = login.listed_definition(&ListingOverrides::default());
+            return Ok(structured_result(serde_json::from_str(&definition).unwrap_or_default(), revision));
+        }
         let shown = shown.ok_or_else(|| invalid(format!("there is no tool `{name}`")))?;
         Ok(structured_result(serde_json::from_str(&shown.definition).unwrap_or_default(), revision))
     }

@@ -176,6 +176,7 @@ fn call_request(auth: &Authenticated, name: String, call_body: CallBody) -> Oper
         forwarded: Forwarded::default(),
         hidden: false,
         profile: None,
+        access: auth.access(),
         approver: None,
     };
     Operation { target: OperationTarget::Tool(name), arguments, trace, origin, full_result: false }

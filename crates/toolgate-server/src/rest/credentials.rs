@@ -33,12 +33,14 @@ pub(crate) async fn set(request: AdmittedRequest) -> Result<Response, HttpError>
     // Not added to the secrets that are masked for all callers: with a common word, one caller could mask the records of
     // all others, or let egress refuse their calls.
     credentials.set_static(&request.auth.caller.id, &secret).await.map_err(to_error)?;
+    request.gateway.runtime.announce_lists_of(&request.auth.caller.id);
     Ok(response::empty(StatusCode::NO_CONTENT))
 }
 
 pub(crate) async fn remove(request: AdmittedRequest) -> Result<Response, HttpError> {
     let credentials = server_credentials(&request)?;
     if Box::pin(credentials.remove(&request.auth.caller.id)).await.map_err(to_error)?.removed {
+        request.gateway.runtime.announce_lists_of(&request.auth.caller.id);
         return Ok(response::empty(StatusCode::NO_CONTENT));
     }
     let message = format!("no credential is stored for MCP server `{}`", credentials.server());

@@ -44,11 +44,12 @@ pub(crate) struct PromptBody {
 pub(crate) async fn list_resources(request: AdmittedRequest) -> Result<Response, HttpError> {
     let ItemQuery { server } = request.query()?;
     let (runtime, caller) = (&request.gateway.runtime, &request.auth.caller);
+    let lists = super::tools::list_filter(&request).await;
     let document = runtime.list(caller, list_request(&request, "resources/list"), || {
         let shown = |items: Vec<VisibleItem>| shown_items(items, server.as_deref(), "uri");
         json!({
-            "resources": shown(runtime.visible_resources(caller)),
-            "templates": shown(runtime.visible_templates(caller)),
+            "resources": shown(runtime.visible_resources(caller, &lists)),
+            "templates": shown(runtime.visible_templates(caller, &lists)),
         })
     });
     Ok(response::json(&document.await))
@@ -57,10 +58,11 @@ pub(crate) async fn list_resources(request: AdmittedRequest) -> Result<Response,
 pub(crate) async fn list_prompts(request: AdmittedRequest) -> Result<Response, HttpError> {
     let ItemQuery { server } = request.query()?;
     let (runtime, caller) = (&request.gateway.runtime, &request.auth.caller);
+    let lists = super::tools::list_filter(&request).await;
     let document = runtime.list(
         caller,
         list_request(&request, "prompts/list"),
-        || json!({ "prompts": shown_items(runtime.visible_prompts(caller), server.as_deref(), "name") }),
+        || json!({ "prompts": shown_items(runtime.visible_prompts(caller, &lists), server.as_deref(), "name") }),
     );
     Ok(response::json(&document.await))
 }
@@ -80,7 +82,8 @@ pub(crate) async fn get_prompt(request: AdmittedRequest) -> Result<Response, Htt
     if arguments.values().any(|value| !value.is_string()) {
         return Err(HttpError::invalid("an argument of the prompt is not a string"));
     }
-    let visible = || request.gateway.runtime.visible_prompts(&request.auth.caller).into_iter();
+    let lists = super::tools::list_filter(&request).await;
+    let visible = || request.gateway.runtime.visible_prompts(&request.auth.caller, &lists).into_iter();
     let server =
         server.or_else(|| visible().find(|prompt| prompt.item.id == name).map(|prompt| prompt.server));
     let arguments = CallArguments::from(RawJson::from_value(&arguments));
@@ -88,8 +91,9 @@ pub(crate) async fn get_prompt(request: AdmittedRequest) -> Result<Response, Htt
     execute(&request, Operation::prompt(server.unwrap_or_default(), name, arguments)).await
 }
 
-async fn execute(request: &AdmittedRequest, operation: Operation) -> Result<Response, HttpError> {
+async fn execute(request: &AdmittedRequest, mut operation: Operation) -> Result<Response, HttpError> {
     let (gateway, auth) = (&request.gateway, &request.auth);
+    operation.origin.access = auth.access();
     let _call = gateway.begin_call()?;
     let outcome = gateway.runtime.execute(&auth.caller, operation.with_trace(auth.trace.clone())).await;
     let mut response = response::call_result(&gateway.runtime, &auth.caller, &outcome);

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
 use toolgate_json::RawJson;
-use toolgate_runtime::{CatalogTool, ChoiceDecision, ListRequest, SearchHit};
+use toolgate_runtime::{CatalogTool, ChoiceDecision, ListFilter, ListRequest, ListViewer, SearchHit};
 use toolgate_types::tool::Category;
 use toolgate_types::{ErrorCode, ServerName};
 
@@ -39,11 +39,13 @@ pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError
         .map_err(|_| HttpError::invalid("invalid `cursor`").hint("use the `next` of the previous page"))?
         .unwrap_or(0);
     let (gateway, auth) = (&request.gateway, &request.auth);
+    let lists = list_filter(&request).await;
     let fits = |tool: &CatalogTool| {
         let from = tool.server.as_ref().map(ServerName::as_str);
         server.as_deref().is_none_or(|server| from == Some(server))
             && category.as_deref().is_none_or(|name| tool.category.map(Category::label) == Some(name))
             && tag.as_ref().is_none_or(|tag| tool.tags.contains(tag))
+            && lists.shows(tool)
             && gateway.runtime.may_see(&auth.caller, tool)
     };
     let catalog = gateway.runtime.catalog();
@@ -81,9 +83,10 @@ pub(crate) async fn search(request: AdmittedRequest) -> Result<Response, HttpErr
         ..list_request(&request, "tools/search")
     };
     let (runtime, caller) = (Arc::clone(&request.gateway.runtime), Arc::clone(&request.auth.caller));
+    let lists = list_filter(&request).await;
     // The first search may build the index, so it runs on a blocking thread.
     let found = tokio::task::spawn_blocking(move || {
-        (runtime.search(&caller, &words, limit), runtime.choose(&caller, &words))
+        (runtime.search(&caller, &lists, &words, limit), runtime.choose(&caller, &lists, &words))
     });
     let found = found.await.map_err(|_| HttpError::invalid("the search failed"))?;
     let (hits, choice) = request.gateway.runtime.list(&request.auth.caller, list, || found).await;
@@ -110,11 +113,19 @@ async fn show_tool(request: &AdmittedRequest, name: &str) -> Result<Response, Ht
         ..list_request(request, "tools/show")
     };
     let catalog = gateway.runtime.catalog();
+    let lists = list_filter(request).await;
     let shown = gateway.runtime.list(&auth.caller, list, || {
-        let tool = catalog.resolve(name).filter(|tool| gateway.runtime.may_see(&auth.caller, tool));
+        let may_see = |tool: &CatalogTool| lists.shows(tool) && gateway.runtime.may_see(&auth.caller, tool);
+        let tool = catalog.resolve(name).filter(|tool| may_see(tool));
         tool.map(|tool| response::json(tool.as_ref())).ok_or_else(|| no_tool(name))
     });
     Ok(gateway.with_etag(shown.await?))
+}
+
+/// Reads the lists of the servers that list other items to this caller. Capabilities do not limit them: REST has none.
+pub(super) async fn list_filter(request: &AdmittedRequest) -> ListFilter {
+    let viewer = ListViewer { caller: &request.auth.caller, session: None, client: None };
+    Box::pin(request.gateway.runtime.list_filter(viewer)).await
 }
 
 /// A tool the caller may not see gets the same error as a missing one.

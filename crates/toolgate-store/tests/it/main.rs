@@ -7,6 +7,7 @@ mod contract;
 mod cost;
 mod crash;
 mod credential_crash;
+mod credential_steps;
 mod credentials;
 mod kit;
 mod queue;

@@ -1,7 +1,7 @@
 //! Handles messages that a server sends unasked: log messages, change notifications, requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
@@ -32,6 +32,8 @@ pub(super) struct NotificationHandler {
     /// True once the server has sent a request of its own.
     pub(super) server_asks: Arc<AtomicBool>,
     pub(super) log_limit: Arc<LogLimit>,
+    /// Changes of lists that were announced on connections of the pool.
+    pub(super) client_list_changes: Arc<AtomicU64>,
     pub(super) roots: Arc<RootsRelay>,
 }
 
@@ -54,6 +56,7 @@ impl Handler for NotificationHandler {
     fn notification(&self, method: &str, params: Option<&RawJson>) {
         let changed = |kinds| {
             if self.is_pooled {
+                self.client_list_changes.fetch_add(1, Ordering::Relaxed);
                 let _ = self.list_changes.send((self.owning_caller(), kinds));
             } else {
                 mark_stale(&self.stale, kinds);
@@ -88,7 +91,10 @@ impl Handler for NotificationHandler {
     }
 
     fn request_received(&self, method: &str) -> Option<Arc<dyn DownstreamClient>> {
-        self.server_asks.store(true, Ordering::Relaxed);
+        if !self.server_asks.swap(true, Ordering::Relaxed) {
+            // From now on, its tools may depend on the capabilities of a client.
+            let _ = self.list_changes.send((None, OfferKinds::TOOLS));
+        }
         if method == LIST_ROOTS { self.roots.receive_request() } else { None }
     }
 

@@ -99,6 +99,8 @@ struct ConnectionNeed<'a> {
     exact: bool,
     /// True if no other client may use it at the same time.
     exclusive: bool,
+    /// True if the main connection must not be used, because it has declared more.
+    exact_list: bool,
     era: ProtocolEra,
     log_level: Option<Box<str>>,
 }
@@ -136,6 +138,14 @@ impl ConnectionNeed<'_> {
 /// Returns true if all these capabilities were declared.
 fn covers(declared: &Value, needed: &Value) -> bool {
     needed.as_object().is_none_or(|needed| needed.keys().all(|name| declared.get(name).is_some()))
+}
+
+/// The declared capabilities of a client that allow a server to send requests.
+pub(super) fn askable_capabilities(client: &dyn DownstreamClient) -> Value {
+    let all = client.capabilities();
+    let declared = ASKABLE_CAPABILITIES.iter();
+    let declared = declared.filter_map(|name| Some(((*name).to_owned(), all.get(*name)?.clone())));
+    Value::Object(declared.collect::<Map<_, _>>())
 }
 
 /// The connections of a server to its callers.
@@ -378,6 +388,18 @@ impl ConnectionPool {
         if is_askable { ProtocolEra::Handshake } else { ProtocolEra::Any }
     }
 
+    /// Returns true if the lists of the server may depend on the capabilities of a client: the client lacks one, and its
+    /// requests declare their own. Over pipes, they do once the server has sent a request of its own: a server that sends
+    /// none needs no capability, and would only cost a process for each.
+    pub(super) fn lists_apart(&self, main: &Connection, client: &dyn DownstreamClient) -> bool {
+        let all = client.capabilities();
+        let lacks_one = ASKABLE_CAPABILITIES.iter().any(|name| all.get(*name).is_none());
+        let declares_own = !main.peer.revision.has_handshake()
+            || self.over_http
+            || self.options.notifications.server_asks.load(Ordering::Relaxed);
+        lacks_one && declares_own
+    }
+
     /// The connection that a request needs; `None` if it gets the main one, and claims it for its owner.
     fn need_of<'a>(&self, main: &Connection, requester: &Requester<'a>) -> Option<ConnectionNeed<'a>> {
         let owner = self.owner_of(requester);
@@ -394,12 +416,7 @@ impl ConnectionPool {
         {
             return None;
         }
-        let declared = client.map(|client| {
-            let all = client.capabilities();
-            let declared = ASKABLE_CAPABILITIES.iter();
-            let declared = declared.filter_map(|name| Some(((*name).to_owned(), all.get(*name)?.clone())));
-            Value::Object(declared.collect::<Map<_, _>>())
-        });
+        let declared = client.map(askable_capabilities);
         let in_session = has_handshake || era == ProtocolEra::Handshake;
         Some(ConnectionNeed {
             owner,
@@ -409,6 +426,7 @@ impl ConnectionPool {
             declared,
             exact: self.over_http || server_asks,
             exclusive: in_session && server_asks && !self.over_http && client.is_some(),
+            exact_list: false,
             era,
             log_level: client.filter(|_| in_session).and_then(DownstreamClient::log_level),
         })
@@ -420,6 +438,25 @@ impl ConnectionPool {
         server: &Server,
         requester: Requester<'_>,
     ) -> Result<ClientConnection, ServerUnavailable> {
+        self.acquire_as(server, requester, false).await
+    }
+
+    /// The same for a request for lists: they depend on the declared capabilities, so the main connection is not used
+    /// where the client has declared less. Calls take the main one while it is free: that saves a process.
+    pub(super) async fn acquire_for_list(
+        self: &Arc<Self>,
+        server: &Server,
+        requester: Requester<'_>,
+    ) -> Result<ClientConnection, ServerUnavailable> {
+        self.acquire_as(server, requester, true).await
+    }
+
+    async fn acquire_as(
+        self: &Arc<Self>,
+        server: &Server,
+        requester: Requester<'_>,
+        exact_list: bool,
+    ) -> Result<ClientConnection, ServerUnavailable> {
         loop {
             let main = match server.ready_connection() {
                 Some(main) => main,
@@ -429,9 +466,10 @@ impl ConnectionPool {
                     None => server.connection().await?,
                 },
             };
-            let Some(need) = self.need_of(&main, &requester) else {
+            let Some(mut need) = self.need_of(&main, &requester) else {
                 return Ok(ClientConnection { connection: main, lease: None, opener: None });
             };
+            need.exact_list = exact_list;
             if let FoundConnection::Entry(id, state) = self.find(&need, None, None)
                 && let lease = self.lease(Some(id))
                 && let EntryState::Ready(connection) = &*state.borrow()
@@ -553,7 +591,8 @@ impl ConnectionPool {
         if table.is_closed {
             return FoundConnection::Unavailable(self.stopping());
         }
-        if let Some(main) = main.filter(|_| need.exclusive && need.era != ProtocolEra::Handshake)
+        if let Some(main) =
+            main.filter(|_| need.exclusive && !need.exact_list && need.era != ProtocolEra::Handshake)
             && let Some(client) = need.client
         {
             let (user, requests) = &mut table.main;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 use toolgate_redact::printable;
-use toolgate_runtime::{ChoiceDecision, SearchHit, ToolChoice};
+use toolgate_runtime::{ChoiceDecision, ListFilter, SearchHit, ToolChoice};
 
 use crate::cli::{AnswerMode, ProjectArgs, SearchArgs};
 use crate::command::app::{self, AppChoice};
@@ -16,8 +16,8 @@ pub(crate) fn run(args: &SearchArgs, project: &ProjectArgs, output: &Output) -> 
     app::with_app(project, output, AppChoice::new(AnswerMode::Decline), async |app, errors| {
         let runtime = app.runtime();
         let who = app::find_caller(app, &args.caller)?;
-        let hits = runtime.search(&who, &words, args.limit);
-        let choice = runtime.choose(&who, &words);
+        let hits = runtime.search(&who, &ListFilter::default(), &words, args.limit);
+        let choice = runtime.choose(&who, &ListFilter::default(), &words);
         let catalog = runtime.catalog();
         let about = |hit: &SearchHit| catalog.resolve(&hit.name).map(|tool| first_line(&tool.description));
         if output.json {

@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -11,6 +14,9 @@ use serde_json::{Value, json};
 use super::report::SuiteReport;
 use super::{Fixture, Route, Suite, SuitePaths, SuiteRun};
 use crate::{peers, program};
+
+/// Interval of the checks whether a server listens.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A child process, ended on drop.
 struct ChildGuard(Child);
@@ -58,12 +64,43 @@ fn server(fixture: Fixture, paths: &SuitePaths, logs: &Path) -> anyhow::Result<(
         Fixture::Http => (&["--http", "0"], "http", "mcp"),
         Fixture::HttpLegacy => (&["--http", "0", "--legacy"], "http", "mcp"),
         Fixture::Sse => (&["--sse", "0"], "sse", "sse"),
+        Fixture::PythonSdk => {
+            let mut command = Command::new(peers::folder().join("python/bin/python"));
+            command.args(["-m", "mcp_everything_server", "--log-level", "WARNING", "--port"]);
+            command.current_dir(peers::python_sdk_server()?);
+            return start_at_port(command, logs);
+        }
+        Fixture::TypescriptSdk => {
+            let packages = peers::folder().join("npm/node_modules");
+            let mut command = Command::new(packages.join("node/bin/node"));
+            command.arg(program::root().join("crates/toolgate/tests/peers/everything_server.mjs"));
+            command.arg(packages.join("@modelcontextprotocol/sdk"));
+            return start_at_port(command, logs);
+        }
     };
     let mut command = Command::new(program);
     command.args(arguments);
     let (running, line) = start(command, &logs.join("conformance-server.log"))?;
     let url = format!("http://127.0.0.1:{}/{path}", line.trim());
     Ok((Some(running), json!({ "type": kind, "url": url })))
+}
+
+/// Starts a server that listens at the port in its last argument.
+fn start_at_port(mut command: Command, logs: &Path) -> anyhow::Result<(Option<ChildGuard>, Value)> {
+    // Another program may take the port before the server does; then the server ends.
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr())?.port();
+    command.arg(port.to_string());
+    let log = logs.join("server.log");
+    let errors = fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+    let mut running = ChildGuard(command.spawn().with_context(|| format!("cannot start {command:?}"))?);
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if running.0.try_wait()?.is_some() {
+            bail!("{command:?} did not start\n{}", fs::read_to_string(&log).unwrap_or_default());
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    Ok((Some(running), json!({ "type": "http", "url": format!("http://127.0.0.1:{port}/mcp") })))
 }
 
 /// Starts Toolgate in front of that server and an unrelated one, with anonymous access. Returns its URL.

@@ -252,11 +252,11 @@ async fn lists_all_pages_and_rejects_repeated_cursors() {
         };
         ok(message, page)
     });
-    let items = session.list_all("tools/list", "tools", TIMEOUT).await.unwrap();
+    let items = session.list_all("tools/list", "tools", &Forwarded::default(), TIMEOUT).await.unwrap();
     assert_eq!(items.iter().map(RawJson::as_str).collect::<Vec<_>>(), ["1.0", "2", "3"]);
 
     let (session, ..) = server(|message| ok(message, json!({ "tools": [], "nextCursor": "same" })));
-    let error = session.list_all("tools/list", "tools", TIMEOUT).await.unwrap_err();
+    let error = session.list_all("tools/list", "tools", &Forwarded::default(), TIMEOUT).await.unwrap_err();
     assert!(error.to_string().contains("cursors repeat"), "{error}");
 }
 
@@ -368,7 +368,7 @@ async fn newest_revision_sends_client_info_with_every_request() {
         _ => ok(message, json!({ "tools": [] })),
     });
     session.handshake(ProtocolMode::Auto, TIMEOUT).await.unwrap();
-    session.list_all("tools/list", "tools", TIMEOUT).await.unwrap();
+    session.list_all("tools/list", "tools", &Forwarded::default(), TIMEOUT).await.unwrap();
     let sent = sent.lock();
     let meta = &sent[1]["params"]["_meta"];
     assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], Revision::NEWEST.name());
@@ -409,11 +409,12 @@ fn large_responses() -> Session {
 #[tokio::test]
 async fn lists_may_be_larger_than_other_messages() {
     let session = large_responses();
-    let tools = session.list_all("tools/list", "tools", TIMEOUT).await.unwrap();
+    let tools = session.list_all("tools/list", "tools", &Forwarded::default(), TIMEOUT).await.unwrap();
     assert_eq!(tools[0].parse::<Value>().unwrap()["name"].as_str().unwrap().len(), 100 << 10);
+    let along = Forwarded::default();
     let (call, tools) = tokio::join!(
         session.request("tools/call", Params::none(), TIMEOUT),
-        session.list_all("tools/list", "tools", TIMEOUT),
+        session.list_all("tools/list", "tools", &along, TIMEOUT),
     );
     assert!(matches!(call, Err(RequestError::Link(LinkError::TooLarge(1024)))), "beside a list: {call:?}");
     assert_eq!(tools.unwrap().len(), 1);

@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde_json::{Value as Json, json};
 
 use crate::support::gateway::{Gateway, OWNER, project, wait_until};
+use crate::support::mcp_client::{McpSession, call_message};
 use crate::support::program::Program;
 
 /// Concurrent clients of the test of policy edits.
@@ -88,6 +89,63 @@ fn a_policy_edit_counts_at_once_and_never_by_half() {
     assert!(old > 2 * CLIENTS && new > CLIENTS, "{old} calls before, {new} after");
     // The same edit is recorded, between the calls.
     assert_eq!(gateway.program.run("log verify").code, 0);
+}
+
+/// An edit of callers and policy together: calls that were decided by the callers of one configuration and the policy of
+/// the other would be refused.
+#[test]
+fn an_edit_of_callers_and_policy_is_one_swap() {
+    /// Each edit changes the group and the policy that allows this group alone.
+    const EDITS: usize = 12;
+    let only = |group: &str, other: &str| {
+        format!(
+            "@id(\"{group}\") permit(principal in Group::\"{group}\", action, resource);\n\
+             @id(\"not-{other}\") forbid(principal in Group::\"{other}\", action, resource);\n"
+        )
+    };
+    let settings = |round: usize| {
+        let group = ["one", "two"][round % 2];
+        json!({ "callers": [{ "id": "ann", "groups": [group], "api_key": "key-of-ann" }],
+                "groups": { "one": {}, "two": {} }, "policy": format!("{group}.cedar") })
+    };
+    let program = project(&settings(0));
+    program.write("one.cedar", only("one", "two"));
+    program.write("two.cedar", only("two", "one"));
+    let gateway = Gateway::serve(program);
+    let (stop, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (gateway, stop, calls) = (&gateway, &stop, &calls);
+            scope.spawn(move || {
+                let session = McpSession::begin(gateway, "key-of-ann", "2025-11-25", &json!({}));
+                while !stop.load(Ordering::Relaxed) {
+                    let message = json!({ "message": "x" });
+                    let response = if client % 2 == 0 {
+                        gateway.call("key-of-ann", "echo", &message)
+                    } else {
+                        session.post(&call_message(2, "echo", &message))
+                    };
+                    let is_allowed = response.status == 200 && response.body.contains(r#""text":"x""#);
+                    assert!(is_allowed, "{} {}", response.status, response.body);
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for round in 1..=EDITS {
+            let before = calls.load(Ordering::Relaxed);
+            wait_until("calls of every client", || calls.load(Ordering::Relaxed) > before + CLIENTS);
+            edit(&gateway.program, |config| {
+                let members = config.as_object_mut().expect("a map");
+                members.extend(settings(round).as_object().expect("a map").clone());
+            });
+            let why = json!({ "tool": "echo", "caller": "ann" });
+            let rules = Json::from(vec![["one", "two"][round % 2]]);
+            gateway.wait("the edit", |gateway| {
+                gateway.post("/v1/policy/why", OWNER, &why).json()["rules"] == rules
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }
 
 /// Callers, groups, limits and hosts are taken over; a removed caller loses its access and its streams.

@@ -381,6 +381,11 @@ fn token(request: &Request, state: &mut State) -> Response {
     state.number += 1;
     let (access, refresh) =
         (format!("access-{}-token", state.number), format!("refresh-{}-token", state.number));
+    // Tokens of a login are opaque, the others name their subject.
+    let access = match grant.as_str() {
+        "authorization_code" | "refresh_token" => access,
+        _ => format!("e30.{}.{access}", URL_SAFE_NO_PAD.encode(json!({ "sub": person }).to_string())),
+    };
     let lifetime = state.lifetime.unwrap_or(Duration::from_secs(3600));
     let resource =
         if state.lie == Lie::WrongAudience { "https://other.example.com".to_owned() } else { resource };
@@ -396,6 +401,16 @@ fn token(request: &Request, state: &mut State) -> Response {
     }
     state.access.insert(access, AccessToken { person, grant, resource, ends: now() + lifetime, key });
     ok(response)
+}
+
+/// The items of the server `scoped` that a person may see: its own, and the owner everything.
+fn own_items<'a>(server: &str, person: &'a str) -> Vec<&'a str> {
+    let person = person.rsplit([' ', '-']).next().unwrap_or_default();
+    match (server, person) {
+        ("scoped", "owner") => vec!["owner", "ann", "bob"],
+        ("scoped", person) => vec![person],
+        _ => Vec::new(),
+    }
 }
 
 fn mcp(name: &str, request: &Request, origin: &str, state: &mut State) -> Response {
@@ -439,10 +454,19 @@ fn mcp(name: &str, request: &Request, origin: &str, state: &mut State) -> Respon
     let message: Json = serde_json::from_str(&request.body).unwrap_or_default();
     let result = match message["method"].as_str() {
         Some("initialize") => json!({
-            "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+            "protocolVersion": "2025-11-25", "capabilities": { "tools": {}, "resources": {} },
             "serverInfo": { "name": name, "version": "1" } }),
-        Some("tools/list") => json!({ "tools": [
-            { "name": "whoami", "description": "Returns the person.", "inputSchema": { "type": "object" } }] }),
+        Some("tools/list") => {
+            let tool = |name: &str| json!({ "name": name, "description": "Returns the person.", "inputSchema": { "type": "object" } });
+            let own = own_items(name, &person).into_iter().map(|person| tool(&format!("of_{person}")));
+            json!({ "tools": std::iter::once(tool("whoami")).chain(own).collect::<Vec<_>>() })
+        }
+        Some("resources/list") => {
+            let own = own_items(name, &person).into_iter();
+            let own = own.map(|person| json!({ "uri": format!("doc://{person}"), "name": person }));
+            json!({ "resources": own.collect::<Vec<_>>() })
+        }
+        Some("resources/templates/list") => json!({ "resourceTemplates": [] }),
         Some("tools/call") => json!({ "content": [{ "type": "text", "text": person }] }),
         Some("ping") => json!({}),
         Some(_) if message["id"].is_null() => return (202, Vec::new(), Json::Null),

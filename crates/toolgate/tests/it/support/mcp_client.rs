@@ -157,9 +157,11 @@ impl Event {
     }
 }
 
-/// An event stream; dropping it closes the connection.
+/// An event stream, or a single message; dropping it closes the connection.
 pub(crate) struct EventStream {
     pub(crate) status: u16,
+    /// True if the body is one message.
+    is_json: bool,
     lines: BufReader<ChunkedBody>,
 }
 
@@ -171,9 +173,10 @@ impl EventStream {
             assert!(stream.read_line(&mut head).expect("a head") > 0, "no answer: {head}");
         }
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        let is_json = head.to_lowercase().contains("content-type: application/json");
         let chunked = head.to_lowercase().contains("transfer-encoding: chunked");
         let left = if chunked { 0 } else { usize::MAX };
-        Self { status, lines: BufReader::new(ChunkedBody { stream, left, chunked }) }
+        Self { status, is_json, lines: BufReader::new(ChunkedBody { stream, left, chunked }) }
     }
 
     /// Returns the next event, with or without a message; `None` at the end. Comments are skipped.
@@ -199,6 +202,11 @@ impl EventStream {
 
     /// Returns the next message; `None` at the end.
     pub(crate) fn next(&mut self) -> Option<Json> {
+        if self.is_json {
+            let mut text = String::new();
+            self.lines.read_to_string(&mut text).ok()?;
+            return serde_json::from_str(&text).ok();
+        }
         loop {
             let event = self.event()?;
             if event.data.as_deref().is_some_and(|data| !data.is_empty()) {

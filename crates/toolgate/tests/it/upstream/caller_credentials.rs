@@ -6,7 +6,7 @@ use super::credentials::{run_with_input, with_browser};
 use crate::support::authorization_server::{AuthorizationServer, browse, browse_with};
 use crate::support::gateway::{Gateway, HttpResponse, OWNER};
 use crate::support::issuer::{AUDIENCE, Issuer, Signer, now};
-use crate::support::mcp_client::{ACCEPT, McpSession, call_message};
+use crate::support::mcp_client::{ACCEPT, McpSession, call_message, request_message};
 use crate::support::program::Program;
 
 /// A server over pipes that returns the credential in its environment.
@@ -25,7 +25,7 @@ for line in sys.stdin:
         reply["result"] = {"tools": [{"name": "whoami", "description": "Returns the credential.",
                                       "inputSchema": {"type": "object"}}]}
     elif method == "tools/call":
-        text = "env " + os.environ.get("SERVER_TOKEN", "none")
+        text = "env " + os.environ.get("SERVER_TOKEN", "none") + message["params"]["arguments"].get("say", "")
         reply["result"] = {"content": [{"type": "text", "text": text}]}
     elif method == "ping":
         reply["result"] = {}
@@ -172,10 +172,23 @@ fn every_caller_has_its_own_credential() {
         assert!(!listed.to_string().contains(secret), "{listed}");
     }
     assert!(!shown.contains("access-") && !shown.contains("refresh-"), "{shown}");
+    // The servers return the static credentials of their callers; the records mask them.
+    for secret in ["static-bob", "key-bob", "env-bob", "static-ann", "key-ann", "env-ann"] {
+        assert!(!shown.contains(secret), "{secret}: {shown}");
+    }
     let records = gateway.executions("caller=id:ann&limit=200");
     let has_name =
         |name: &str| records.iter().any(|it| it["end"]["upstream_credential"] == format!("id:ann at {name}"));
     assert!(names.iter().all(|name| has_name(name)), "the record names the credential");
+    let account = |name: &str| {
+        let credential = format!("id:ann at {name}");
+        let mut ends = records.iter().map(|it| &it["end"]);
+        ends.find(|end| end["upstream_credential"] == *credential).expect("a record")["upstream_account"]
+            .clone()
+    };
+    // The account is that in the token; opaque tokens and keys name none.
+    assert_eq!(["exchange", "asserted", "forwarded"].map(account), ["ann", "ann", "ann"]);
+    assert_eq!(["login", "bearer", "keyed", "env"].map(account), [const { Json::Null }; 4]);
     // A removed credential counts from the next second on, and is Bob's alone.
     let headers = [format!("Authorization: Bearer {bob}")];
     let remove =
@@ -191,6 +204,37 @@ fn every_caller_has_its_own_credential() {
     assert_eq!(server.revoked().len(), 2, "the login was revoked");
     assert_eq!(put("nothing", "x"), 404);
     assert_eq!(put("keyed", "two\nlines"), 422);
+}
+
+/// A stored secret is masked in the records of its caller, in arguments and results, and in no other records: it may be a
+/// common word.
+#[test]
+fn secrets_are_masked_for_their_caller() {
+    let callers = json!([
+        { "id": "ann", "permissions": ["env:*"], "api_key": "key-of-ann-0123456789" },
+        { "id": "bob", "permissions": ["env:*"], "api_key": "key-of-bob-0123456789" }]);
+    let env = json!({ "command": "python3", "args": ["server.py"], "credential": { "env": "SERVER_TOKEN" } });
+    let config = json!({ "callers": callers, "toolbox": { "mcps": [entry("env", env)] } });
+    let program = Program::new(&[]).with("TOOLGATE_LOG", "off").with("TOOLGATE_API_KEY", OWNER);
+    program.write("toolgate.yaml", config.to_string());
+    program.write("server.py", STDIO_SERVER);
+    // Without a shape that gives it away. Stored by a command, and over REST.
+    let (tulips, roses) = ("tulips and lilies", "roses and violets");
+    assert_eq!(run_with_input(&program, "credentials set env --as ann", tulips).code, 0);
+    let gateway = Gateway::serve(program);
+    let key = [&format!("X-API-Key: {BOB}"), "Content-Type: application/json"];
+    let stored = gateway.request("PUT /v1/credentials/env", &key, &json!({ "secret": roses }).to_string());
+    assert_eq!(stored.status, 204, "{stored:?}");
+    let say = json!({ "say": format!(", {tulips}, {roses}") });
+    for (key, own) in [(ANN, tulips), (BOB, roses)] {
+        let shown = text(&gateway.call(key, "env__whoami", &say));
+        assert_eq!(shown, format!("env {own}, {tulips}, {roses}"), "results are not masked");
+    }
+    for (caller, own, other) in [("ann", tulips, roses), ("bob", roses, tulips)] {
+        let records = json!(gateway.executions(&format!("caller={caller}&limit=9"))).to_string();
+        let count = |text: &str| records.matches(text).count();
+        assert_eq!((count(own), count(other)), (0, 2), "of {caller}: {records}");
+    }
 }
 
 /// Runs a command with the browser of a person, beside a running gateway.
@@ -224,9 +268,13 @@ fn link_in(text: &str) -> String {
 
 /// Follows a login link as a person. Returns the last page.
 fn follow(link: &str, person: &str) -> (u16, String) {
+    follow_login(link, person, "web")
+}
+
+fn follow_login(link: &str, person: &str, server: &str) -> (u16, String) {
     let page = browse(link, None);
     assert_eq!(page.status, 200, "{}", page.body);
-    assert!(page.body.contains("<button>") && page.body.contains("web"), "{}", page.body);
+    assert!(page.body.contains("<button>") && page.body.contains(server), "{}", page.body);
     let started = browse_with("POST", link, "");
     assert_eq!(started.status, 303, "{}", started.body);
     let cookie =
@@ -367,4 +415,73 @@ fn tokens_go_to_their_audience_only() {
         assert_eq!(refused.status, 422, "{entry}: {refused:?}");
         assert!(refused.body.contains("cannot be set over HTTP"), "{}", refused.body);
     }
+}
+
+/// Sends a request; returns the answer to it.
+fn answer(session: &McpSession<'_>, message: &Json) -> Json {
+    let mut stream = session.stream(message);
+    let answer = std::iter::from_fn(|| stream.next()).find(|answer| answer["id"] == message["id"]);
+    answer.expect("an answer")
+}
+
+/// A caller sees the tools and resources that its own login lists, and without one the tool that logs it in.
+#[test]
+fn lists_are_those_of_the_caller() {
+    let server = AuthorizationServer::start();
+    let callers = json!([
+        { "id": "ann", "permissions": ["scoped:*"], "api_key": ANN },
+        { "id": "bob", "permissions": ["scoped:*"], "api_key": BOB },
+        { "id": "eve", "permissions": ["other:*"], "api_key": "key-of-eve-0123456789" }]);
+    let servers = json!([entry("scoped", json!({ "url": server.mcp("scoped") }))]);
+    let program = Program::new(&[]).with("TOOLGATE_LOG", "off").with("TOOLGATE_API_KEY", OWNER);
+    program.write("toolgate.yaml", json!({ "callers": callers, "toolbox": { "mcps": servers } }).to_string());
+    assert_eq!(run_with_input(&program, "credentials set scoped", "static-owner").code, 0);
+    assert_eq!(run_with_input(&program, "credentials set scoped --as bob", "static-bob").code, 0);
+    let gateway = Gateway::serve(program);
+    let names = |list: &Json, member: &str| -> Vec<String> {
+        let items = list.as_array().expect("a list").iter();
+        items.filter_map(|item| item[member].as_str()).map(str::to_owned).collect()
+    };
+    let tools = |key: &str| {
+        let session = McpSession::begin(&gateway, key, "2025-11-25", &json!({}));
+        let listed = answer(&session, &request_message(2, "tools/list", &json!({})));
+        let rest = names(&gateway.get("/v1/tools", key).json()["tools"], "name");
+        (names(&listed["result"]["tools"], "name"), rest)
+    };
+    let resources = |key: &str| names(&gateway.get("/v1/resources", key).json()["resources"], "uri");
+    let of = |persons: &[&str]| {
+        let own = persons.iter().map(|person| format!("of_{person}"));
+        std::iter::once("whoami".to_owned()).chain(own).collect::<Vec<_>>()
+    };
+    let all = of(&["owner", "ann", "bob"]);
+    assert_eq!(tools(OWNER), (all.clone(), all), "the catalog");
+    assert_eq!(tools(BOB), (of(&["bob"]), of(&["bob"])));
+    assert_eq!(resources(BOB), ["doc://bob"]);
+    // The description of a tool of others is not shown by its name either.
+    assert_eq!(gateway.get("/v1/tools/of_owner", BOB).status, 404);
+    assert_eq!(gateway.get("/v1/tools/of_bob", BOB).status, 200);
+    // Without a login there is only that.
+    let log_in = "scoped__log_in".to_owned();
+    assert_eq!(tools(ANN), (vec![log_in.clone()], Vec::new()));
+    assert_eq!(resources(ANN), [""; 0]);
+    assert_eq!(tools("key-of-eve-0123456789"), (Vec::new(), Vec::new()));
+    let session = McpSession::begin(&gateway, ANN, "2025-11-25", &json!({}));
+    assert_eq!(
+        names(&answer(&session, &request_message(2, "tools/list", &json!({})))["result"]["tools"], "name"),
+        [log_in.as_str()]
+    );
+    let mut changes = session.listen(None);
+    let offered = answer(&session, &call_message(3, &log_in, &json!({})));
+    assert_eq!(offered["result"]["isError"], true, "{offered}");
+    assert_eq!(follow_login(&link_in(&offered.to_string()), "ann", "scoped").0, 200);
+    let change = std::iter::from_fn(|| changes.next())
+        .find(|message| message["method"] == "notifications/tools/list_changed");
+    assert!(change.is_some(), "the client lists the tools again");
+    gateway.wait("the login counts", |_| tools(ANN) == (of(&["ann"]), of(&["ann"])));
+    assert_eq!(resources(ANN), ["doc://ann"]);
+    let done = answer(&session, &call_message(4, &log_in, &json!({})));
+    assert!(done.to_string().contains("You are logged in"), "{done}");
+    // Callers that may not use the server do not learn that it is there.
+    let eve = gateway.call("key-of-eve-0123456789", &log_in, &json!({}));
+    assert_eq!(eve.status, 404, "{eve:?}");
 }

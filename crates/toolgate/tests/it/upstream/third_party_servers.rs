@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value as Json, json};
 
 use crate::support::gateway::{Gateway, OWNER};
-use crate::support::mcp_client::{McpSession, call_message};
+use crate::support::mcp_client::{McpSession, call_message, request_message};
 use crate::support::program::Program;
 use crate::support::third_party::{git, node, own, package, peers, project, script, text};
 
@@ -372,4 +372,64 @@ fn servers_of_both_eras_ask_older_clients() {
     assert_eq!(client.post(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": result })).status, 202);
     let answer = stream.message();
     assert_eq!(answer["result"]["content"][0]["text"], "accept 7", "{answer}");
+}
+
+/// The names of the tools that a client with these capabilities sees.
+fn listed(gateway: &Gateway, capabilities: &Json) -> Vec<String> {
+    let session = McpSession::begin(gateway, OWNER, "2025-11-25", capabilities);
+    let mut stream = session.stream(&request_message(2, "tools/list", &json!({})));
+    loop {
+        let message = stream.message();
+        match message["method"].as_str() {
+            Some("roots/list") => {
+                let roots = json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "roots": [] } });
+                assert_eq!(session.post(&roots).status, 202);
+            }
+            Some(_) => {}
+            None => {
+                let tools = message["result"]["tools"].as_array().expect("a list").clone();
+                return tools.iter().filter_map(|tool| tool["name"].as_str()).map(str::to_owned).collect();
+            }
+        }
+    }
+}
+
+/// The reference server registers its tools for sampling, elicitation and roots for clients that have them. A client gets
+/// the list of a connection with its own capabilities, whatever other clients have.
+#[test]
+#[ignore = "needs the servers that `cargo xtask test` installs"]
+fn tools_need_the_capabilities_of_the_client() {
+    let peers = peers();
+    let port = free_port();
+    let (node, script) = (node(&peers), script(&peers, "server-everything"));
+    let mut server = start(text(&node), &[text(&script), "streamableHttp"], Some(port));
+    wait_for(port, &mut server);
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    for everything in [package(&peers, "server-everything", &["stdio"]), json!({ "url": url })] {
+        let mut everything = everything;
+        everything["timeout"] = "60s".into();
+        let program = project(json!({ "s": everything })).with("TOOLGATE_API_KEY", OWNER);
+        let gateway = Gateway::serve(program);
+        let depending = ["trigger-sampling-request", "trigger-elicitation-request", "get-roots-list"];
+        let all = json!({ "sampling": {}, "elicitation": {}, "roots": {} });
+        // Over pipes, the server has to be known to send requests: it asks for the roots after a moment.
+        gateway.wait("a request of the server", |gateway| {
+            listed(gateway, &json!({})).len() < listed(gateway, &all).len()
+        });
+        for (capabilities, expected) in [
+            (all.clone(), [true, true, true]),
+            (json!({}), [false, false, false]),
+            (json!({ "sampling": {} }), [true, false, false]),
+            (json!({ "elicitation": {} }), [false, true, false]),
+            (all, [true, true, true]),
+        ] {
+            let tools = listed(&gateway, &capabilities);
+            let found = depending.map(|tool| tools.iter().any(|listed| listed == tool));
+            assert_eq!(found, expected, "{capabilities}: {tools:?}");
+            assert!(tools.iter().any(|tool| tool == "echo"), "{tools:?}");
+        }
+        // Front ends without such clients list everything, and a call says the reason.
+        let listed = gateway.get("/v1/tools", OWNER).json();
+        assert!(listed.to_string().contains("trigger-sampling-request"), "{listed}");
+    }
 }

@@ -1,6 +1,7 @@
-//! Rate limits of messages that are no HTTP request of their own: on a WebSocket, or in a JSON-RPC batch.
+//! Messages that are no HTTP request of their own: on a WebSocket or an SSE stream, or in a JSON-RPC batch.
 //!
-//! Invariant: each counts like a request, against the limits of its caller and of its client address.
+//! Invariant: each counts like a request, against the limits of its caller and of its client address, and is answered
+//! with the rights of its caller at that moment.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,27 +12,34 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 use toolgate_types::CallerId;
 
-use super::{Authenticator, HttpError, rate_limited};
+use super::{AuthState, Authenticator, CredentialLifetime, HttpError, rate_limited};
 use crate::Gateway;
 use crate::listener::client_key;
 
-/// Quota of the messages of one client.
-pub(crate) struct MessageQuota {
+/// The client at the other end of a link: its quota and its credential.
+pub(crate) struct LinkClient {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) caller: CallerId,
     /// `None` for the Unix socket.
     pub(crate) address: Option<IpAddr>,
     /// True if the first message of a batch was counted as a request already.
     pub(crate) counts_batches_only: bool,
+    /// The credential that opened the link.
+    pub(crate) lifetime: CredentialLifetime,
 }
 
-impl MessageQuota {
+impl LinkClient {
     /// Takes one message from the quota. Returns the time to wait if it is used up.
     pub(crate) fn take(&self, is_in_batch: bool) -> Result<(), Duration> {
         if self.counts_batches_only && !is_in_batch {
             return Ok(());
         }
         self.gateway.authenticator.take_messages(&self.caller, self.address, 1)
+    }
+
+    /// Returns the state in use; `None` if the credential was revoked, or its caller has other rights.
+    pub(crate) fn current_state(&self) -> Option<Arc<AuthState>> {
+        self.gateway.authenticator.current_state(&self.lifetime)
     }
 }
 
