@@ -12,5 +12,6 @@ mod policy_test;
 mod running_gateway;
 mod search;
 mod take_over;
+mod team_example;
 mod tutorial;
 mod tutorials;
