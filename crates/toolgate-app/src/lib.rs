@@ -79,7 +79,7 @@ pub use toolgate_config::Environment;
 pub use toolgate_runtime::questions::Responder;
 pub use toolgate_runtime::runtime::StartError;
 pub use toolgate_runtime::{CallOutcome, RawJson, Runtime};
-pub use toolgate_server::{bind, profile};
+pub use toolgate_server::{bind, profile, reference};
 pub use toolgate_types::Caller;
 pub use toolgate_upstream::connect::with_browser;
 pub use toolgate_upstream::process::nesting::enter as enter_project;

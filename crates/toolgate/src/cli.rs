@@ -301,6 +301,7 @@ Examples:
   toolgate schema > toolgate.schema.json
   toolgate schema tools
   toolgate schema --reference             the page docs/configuration.md
+  toolgate schema --reference=commands    the page docs/reference/commands.md
 
 In VS Code, this first line of toolgate.yaml turns on completion and validation:
   # yaml-language-server: $schema=./toolgate.schema.json")]
@@ -378,9 +379,29 @@ pub(crate) struct SchemaArgs {
     /// `project` for toolgate.yaml, `tools` for tools.json, `mcp` for mcp.json, `agent` for agent.yaml
     #[arg(value_name = "FILE", default_value = "project", hide_possible_values = true)]
     pub(crate) of: SchemaName,
-    /// Print the reference page as Markdown instead
-    #[arg(long, conflicts_with = "of")]
-    pub(crate) reference: bool,
+    /// Print a reference page as Markdown instead: configuration (if none is named), commands, rest, permissions,
+    /// metrics, records or errors
+    #[arg(
+        long,
+        conflicts_with = "of",
+        value_name = "PAGE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "configuration",
+        hide_possible_values = true
+    )]
+    pub(crate) reference: Option<ReferencePage>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ReferencePage {
+    Configuration,
+    Commands,
+    Rest,
+    Permissions,
+    Metrics,
+    Records,
+    Errors,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

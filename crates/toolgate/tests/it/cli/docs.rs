@@ -24,8 +24,11 @@ fn fresh(name: &str, arguments: &str) {
 }
 
 #[test]
-fn the_reference_page_is_current() {
+fn the_reference_pages_are_current() {
     fresh("docs/configuration.md", "schema --reference");
+    for page in ["commands", "rest", "permissions", "metrics", "records", "errors"] {
+        fresh(&format!("docs/reference/{page}.md"), &format!("schema --reference={page}"));
+    }
 }
 
 #[test]

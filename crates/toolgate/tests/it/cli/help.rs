@@ -201,20 +201,23 @@ fn help() {
               agent.yaml [default: project]
 
     Options:
-      -C, --project <DIR>  Project folder [default: .]
-          --reference      Print the reference page as Markdown instead
-          --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
-          --standalone     Start the servers for this command, even if `toolgate serve` runs for the
-                           project
-          --json           Print one JSON document on stdout; messages go to stderr
-          --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
-                           [default: auto]
-      -h, --help           Print help
+      -C, --project <DIR>       Project folder [default: .]
+          --reference[=<PAGE>]  Print a reference page as Markdown instead: configuration (if none is
+                                named), commands, rest, permissions, metrics, records or errors
+          --file <FILE>         Project file, in any supported format [default: found in DIR by its
+                                name]
+          --standalone          Start the servers for this command, even if `toolgate serve` runs for
+                                the project
+          --json                Print one JSON document on stdout; messages go to stderr
+          --color <WHEN>        Use of colours: auto (on terminals, unless NO_COLOR is set), always or
+                                never [default: auto]
+      -h, --help                Print help
 
     Examples:
       toolgate schema > toolgate.schema.json
       toolgate schema tools
       toolgate schema --reference             the page docs/configuration.md
+      toolgate schema --reference=commands    the page docs/reference/commands.md
 
     In VS Code, this first line of toolgate.yaml turns on completion and validation:
       # yaml-language-server: $schema=./toolgate.schema.json
@@ -345,7 +348,7 @@ fn an_unknown_schema_is_rejected() {
     exit code 2
     ----- stdout
     ----- stderr
-    error: the argument '[FILE]' cannot be used with '--reference'
+    error: the argument '[FILE]' cannot be used with '--reference[=<PAGE>]'
 
     Usage: toolgate schema <FILE>
 
