@@ -241,12 +241,11 @@ mod tests {
                 continue;
             }
             let text = fs_err::read_to_string(&path).expect("a source file");
-            for rest in text.split("Error::new(").skip(1) {
-                let argument = rest.split('"').nth(1).filter(|_| rest.starts_with(['\n', 'S', 's']));
-                let before = rest.split('"').next().unwrap_or_default();
-                if before.len() < 80 && before.contains(',') && !before.contains(')') {
-                    codes.extend(argument.map(str::to_owned));
-                }
+            // Formatting may put the arguments on lines of their own.
+            for rest in text.split("HttpError::new(").skip(1) {
+                let mut arguments = rest.split([',', ')']).map(str::trim);
+                let code = arguments.nth(1).and_then(|code| code.strip_prefix('"')?.strip_suffix('"'));
+                codes.extend(code.map(str::to_owned));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The tutorials, typed line by line. Programs that the pages use (`npx`, `uvx`) run the packages that the tests install.
+//! The tutorials and how-tos, typed line by line. Programs that the pages use (`npx`, `uvx`) run the packages that the tests install.
 
 use std::path::Path;
 
@@ -49,4 +49,24 @@ fn a_gateway_for_three_teams() {
 #[test]
 fn tools_in_python() {
     follow(include_str!("../../../../../docs/tutorials/python-tools.md"), &Program::new(&[]), &[]);
+}
+
+#[test]
+fn ask_a_person() {
+    follow(include_str!("../../../../../docs/how-to/approvals.md"), &Program::new(&[]), &[]);
+}
+
+#[test]
+fn watch_with_prometheus() {
+    follow(include_str!("../../../../../docs/how-to/monitoring.md"), &Program::new(&[]), &[]);
+}
+
+#[test]
+fn back_up_and_restore() {
+    follow(include_str!("../../../../../docs/how-to/backup-and-upgrade.md"), &Program::new(&[]), &[]);
+}
+
+#[test]
+fn rotate_keys() {
+    follow(include_str!("../../../../../docs/how-to/rotate-keys.md"), &Program::new(&[]), &[]);
 }
