@@ -53,6 +53,7 @@ mod credentials;
 mod event;
 mod gateway;
 mod log;
+mod names;
 mod project;
 mod registry;
 mod reload;
@@ -71,6 +72,7 @@ pub use crate::credentials::{CredentialsError, ProjectCredentials, server_tokens
 pub use crate::event::AppEvent;
 pub use crate::gateway::{CommandHandler, GatewayApp, PipeApp, ServeControl, ServeEnd, ServeError};
 pub use crate::log::{LogError, LogMode};
+pub use crate::names::{NameKind, known_names};
 pub use crate::project::{InvalidProject, Project, ProjectFiles, StateFolder};
 pub use crate::registry::{ChangeRoute, OpenRegistry, RejectedChange, SubmitError};
 pub use crate::reload::access_rules;

@@ -306,12 +306,15 @@ Examples:
 In VS Code, this first line of toolgate.yaml turns on completion and validation:
   # yaml-language-server: $schema=./toolgate.schema.json")]
     Schema(SchemaArgs),
-    /// Print shell completions
+    /// Print or install shell completions
     #[command(after_help = "\
 Examples:
-  toolgate completions bash > ~/.local/share/bash-completion/completions/toolgate
-  toolgate completions zsh  > ~/.zfunc/_toolgate
-  toolgate completions fish > ~/.config/fish/completions/toolgate.fish")]
+  toolgate completions bash --install      write the script to the place where bash looks for it
+  toolgate completions fish --uninstall    remove it
+  toolgate completions zsh > _toolgate     print it, for packages
+
+The scripts also complete the names of tools, servers, callers and profiles. They come from the
+files of the project, toolgate.lock and API documents; no server is started.")]
     Completions(CompletionsArgs),
     /// Print or write the manual pages
     #[command(after_help = "\
@@ -418,8 +421,14 @@ pub(crate) enum SchemaName {
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Shell to print completions for
+    /// Shell
     pub(crate) shell: Shell,
+    /// Write the script to the folder of your user that the shell reads: for bash, fish and zsh
+    #[arg(long)]
+    pub(crate) install: bool,
+    /// Remove the script from that folder
+    #[arg(long, conflicts_with = "install")]
+    pub(crate) uninstall: bool,
 }
 
 #[derive(Debug, Args)]

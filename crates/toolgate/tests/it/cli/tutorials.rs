@@ -70,3 +70,8 @@ fn back_up_and_restore() {
 fn rotate_keys() {
     follow(include_str!("../../../../../docs/how-to/rotate-keys.md"), &Program::new(&[]), &[]);
 }
+
+#[test]
+fn install_completions_and_man_pages() {
+    follow(include_str!("../../../../../docs/how-to/install.md"), &Program::new(&[]), &[]);
+}
