@@ -66,19 +66,6 @@ fn the_example_matches_its_schema() {
     assert!(!validator.is_valid(&tools), "the schema lets an unknown key pass");
 }
 
-/// The README shows the output for an error and for the example.
-#[test]
-fn the_readme_is_current() {
-    let readme = read("README.md");
-    let program = Program::new(&[("toolgate.yaml", "# A toolbox\n\ntoolbox:\n  default_timeot: 5s\n")]);
-    let output = program.run("check").stderr;
-    let problem = output.split("\n\n").next().expect("a text has a first part");
-    assert!(readme.contains(problem), "README.md does not show:\n{problem}");
-    let example = root().join("examples/quickstart");
-    let output = program.run_list(&["-C", example.to_str().expect("the path is UTF-8"), "check"]).stderr;
-    assert!(readme.contains(&output), "README.md does not show:\n{output}");
-}
-
 /// Every message in docs/troubleshooting.md exists. `…` stands for the parts that differ.
 #[test]
 fn the_messages_to_look_for_exist() {

@@ -174,3 +174,12 @@ fn its_readme_works_as_written() {
     let port = free_port().to_string();
     follow(include_str!("../../../../../examples/team/README.md"), &program, &[("SHOP_PORT", port)]);
 }
+
+/// The README of the repository runs the example from a clone.
+#[test]
+fn the_readme_of_the_repository_works_as_written() {
+    let program = Program::new(&[]);
+    copy(&folder(), &program, "examples/team/");
+    let page = include_str!("../../../../../README.md").replace("cargo run -- ", "toolgate ");
+    follow(&page, &program, &[("SHOP_PORT", free_port().to_string())]);
+}
