@@ -94,8 +94,8 @@ fn install_path(shell: Shell, environment: &Environment) -> anyhow::Result<PathB
         Shell::Fish => folder("XDG_CONFIG_HOME", ".config")?.join("fish/completions/toolgate.fish"),
         other => {
             return Err(error_with_hint(
-                &format!("{other} has no folder for completions"),
-                &format!("print the script with `toolgate completions {other}`, and load it in your profile"),
+                format!("{other} has no folder for completions"),
+                format!("print the script with `toolgate completions {other}`, and load it in your profile"),
             ));
         }
     })

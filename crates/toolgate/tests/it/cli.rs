@@ -1,5 +1,6 @@
 //! Commands that need no running server, and their documentation.
 
+mod code_blocks;
 mod completions;
 mod connect;
 mod docs;
