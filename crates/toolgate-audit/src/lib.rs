@@ -3,7 +3,8 @@
 //! A call has two records, one when it was decided and one when it ended. Each is a line of JSON in a file per day.
 //! Records are numbered without gaps and linked by a hash chain, so missing or changed records are detected.
 //! Invariant: a record acknowledged by [`ExecutionLog`] survives a crash, no line is torn in the middle of a file, and
-//! every string is redacted before it reaches a line. The format of a line is described in `docs/log.md`.
+//! every string is redacted before it reaches a line. `docs/log.md` and `docs/reference/records.md` describe
+//! the format of a line.
 //!
 //! ```
 //! # use toolgate_audit::{CallBegin, CallEnd, CallStatus, Decision, Durability, ExecutionLog, LogUnavailable};
