@@ -17,7 +17,8 @@ use crate::support::typed_page::{Block, blocks};
 const UNCHECKED: [&str; 9] =
     ["text", "rust", "toml", "ini", "nginx", "caddyfile", "cedarschema", "sh", "console"];
 /// Words that stand for others in commands, each with one of them.
-const PLACEHOLDERS: [(&str, &str); 3] = [("CLIENT", "cursor"), ("SHELL", "bash"), ("COMMAND", "check")];
+const PLACEHOLDERS: [(&str, &str); 4] =
+    [("CLIENT", "cursor"), ("SHELL", "bash"), ("COMMAND", "check"), ("--reference=PAGE", "--reference=rest")];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
