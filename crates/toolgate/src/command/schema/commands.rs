@@ -1,6 +1,6 @@
 //! The reference page of the command line, generated from its definition.
 //!
-//! Invariant: the page says what `--help` says; nothing is written for it only.
+//! Invariant: the page has the texts of `--help`, and none of its own.
 
 use std::fmt::Write as _;
 
@@ -88,7 +88,7 @@ fn escape(text: &str) -> String {
     parts.join("`")
 }
 
-/// Writes the text after the options. Examples, which are indented, become blocks.
+/// Writes the text after the options. Indented lines are examples and become blocks.
 fn write_notes(notes: &str, page: &mut String) {
     for paragraph in notes.split("\n\n").map(str::trim_end).filter(|paragraph| !paragraph.is_empty()) {
         let (mut text, mut block) = (Vec::new(), Vec::new());
