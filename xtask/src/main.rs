@@ -15,6 +15,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod ci;
 mod conformance;
+mod docs;
 mod fuzz;
 mod metadata;
 mod peers;
@@ -63,6 +64,10 @@ enum Command {
         #[command(flatten)]
         gateway: bench::gateway::GatewayOptions,
     },
+    /// Build the book below `target/book` and check its links.
+    ///
+    /// Installs mdBook if it is missing. URLs of other hosts are not opened.
+    Docs,
     /// Build the packages of a release: archive, `.deb`, checksums, below `target/dist`.
     ///
     /// With a version it first writes Cargo.toml, Cargo.lock and CHANGELOG.md. Commits and tags nothing.
@@ -100,6 +105,7 @@ fn main() -> ExitCode {
         Command::Ci => ci::run(),
         Command::Conformance(options) => conformance::run(&options),
         Command::Bench { name, gateway } => bench::run(name, &gateway),
+        Command::Docs => docs::run(),
         Command::Release(options) => release::run(&options),
         Command::Crash => test::crash(),
         Command::Soak { load, seconds } => test::soak(load, seconds),

@@ -109,7 +109,7 @@ pub(crate) fn run_all<W: Write>(
         )?,
         _ => writeln!(
             console.out,
-            "{} Next: `cargo run -- -C examples/quickstart check` to see it work, \
+            "{} Next: `cargo run -- -C examples/team serve` to see it work, \
              or CONTRIBUTING.md to change it.",
             console.green(&format!("All {count} steps passed in {took}.")),
         )?,

@@ -3,7 +3,8 @@
 //! A call has two records, one when it was decided and one when it ended. Each is a line of JSON in a file per day.
 //! Records are numbered without gaps and linked by a hash chain, so missing or changed records are detected.
 //! Invariant: a record acknowledged by [`ExecutionLog`] survives a crash, no line is torn in the middle of a file, and
-//! every string is redacted before it reaches a line. The format of a line is described in `docs/log.md`.
+//! every string is redacted before it reaches a line. `docs/log.md` and `docs/reference/records.md` describe
+//! the format of a line.
 //!
 //! ```
 //! # use toolgate_audit::{CallBegin, CallEnd, CallStatus, Decision, Durability, ExecutionLog, LogUnavailable};
@@ -69,6 +70,7 @@ pub mod project;
 pub mod read;
 pub mod record;
 pub mod redact;
+mod reference;
 mod reserve;
 mod retention;
 mod scan;
@@ -87,4 +89,5 @@ pub use project::ProjectLog;
 pub use read::history::{HistoryWindow, SessionKey, ToolHistory, ToolTotals};
 pub use read::{BeginRecord, CallFilter, LogReader, LoggedCall};
 pub use record::{CallBegin, CallEnd, CallFailure, CallIdentity, CallStatus, Decision, LogEvent, StageTime};
+pub use reference::{example_metrics, records_page};
 pub use verify::{FaultKind, LogFault, VerifyReport};

@@ -1,6 +1,6 @@
 //! The two records of a call, begin and end, and their rendering as JSON.
 //!
-//! Invariant: the members of a line are in the order of `docs/log.md`, absent members are omitted, and every string
+//! Invariant: the members of a line are in the order of `docs/reference/records.md`, absent members are omitted, and every string
 //! passes through the redactor: there is no other way into a line.
 
 use std::borrow::Cow;

@@ -12,6 +12,12 @@ use crate::lifecycle::Phase;
 use crate::response::{self, Response, ResponseBody};
 use crate::route::{Access, AdmittedRequest};
 
+/// Gauges of the gateway: their names and descriptions.
+pub(crate) const GAUGES: [(&str, &str); 3] = [
+    ("toolgate_calls_running", "Calls running now."),
+    ("toolgate_connections", "Open connections to the gateway."),
+    ("toolgate_servers_ready", "Connected MCP servers."),
+];
 /// State of a server that is being connected.
 const CONNECTING: &str = "connecting";
 
@@ -82,11 +88,8 @@ pub(crate) async fn metrics(request: AdmittedRequest) -> Result<Response, HttpEr
         log.render_metrics(&mut text);
     }
     let ready = gateway.runtime.servers().iter().filter(|server| server.state == "ready").count();
-    for (name, help, value) in [
-        ("toolgate_calls_running", "Calls running now.", gateway.lifecycle.calls()),
-        ("toolgate_connections", "Open connections to the gateway.", gateway.lifecycle.connections()),
-        ("toolgate_servers_ready", "Connected MCP servers.", ready),
-    ] {
+    let values = [gateway.lifecycle.calls(), gateway.lifecycle.connections(), ready];
+    for ((name, help), value) in GAUGES.into_iter().zip(values) {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
     }
     let mut response = Response::new(ResponseBody::from(text));

@@ -18,6 +18,7 @@ mod login;
 mod mcp;
 mod mcp_service;
 pub mod profile;
+pub mod reference;
 mod response;
 mod rest;
 mod route;

@@ -220,7 +220,11 @@ pub(crate) fn missing_permissions(called: &CallOutcome) -> Option<&[Permission]>
 }
 
 pub(crate) fn status_of(error: &CallError) -> StatusCode {
-    match error.code {
+    status_of_code(error.code)
+}
+
+pub(crate) fn status_of_code(code: ErrorCode) -> StatusCode {
+    match code {
         ErrorCode::InvalidArguments | ErrorCode::ToolExecutionError => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorCode::ToolNotFound | ErrorCode::NotFound | ErrorCode::DeprecatedRemoved => StatusCode::NOT_FOUND,
         ErrorCode::Unauthorized => StatusCode::FORBIDDEN,

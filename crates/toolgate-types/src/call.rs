@@ -38,41 +38,25 @@ pub struct ToolContext {
     pub metadata: Option<Value>,
 }
 
-/// Stable error code that programs can rely on.
+/// Stable error code that programs can rely on. [`Self::about`] describes each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
-    /// The arguments do not match the schema.
     InvalidArguments,
-    /// No such tool, as far as this caller may know.
     ToolNotFound,
-    /// No such resource, prompt or task, as far as this caller may know.
     NotFound,
-    /// The caller lacks a permission, a policy denied the call, or the server rejected our credential.
     Unauthorized,
-    /// The caller exceeded its rate limit, or we exceeded that of the server.
     RateLimited,
-    /// Too many calls run already.
     Overloaded,
-    /// The deadline passed.
     Timeout,
-    /// The server cannot be reached.
     ServiceUnavailable,
-    /// The server failed during the call.
     ProviderFailure,
-    /// The tool cannot run: its script is missing or broken. Nothing was executed.
     ToolUnusable,
-    /// The tool ran and reported an error.
     ToolExecutionError,
-    /// The result does not match the schema.
     InvalidOutput,
-    /// The result exceeds the size limit.
     OutputTooLarge,
-    /// The caller disconnected or cancelled.
     Cancelled,
-    /// The tool is past its removal date.
     DeprecatedRemoved,
-    /// The execution log cannot be written.
     StorageUnavailable,
 }
 
@@ -128,6 +112,34 @@ impl ErrorCode {
             Self::Cancelled => "cancelled",
             Self::DeprecatedRemoved => "deprecated_removed",
             Self::StorageUnavailable => "storage_unavailable",
+        }
+    }
+
+    /// Meaning, for the reference page.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::InvalidArguments => "The arguments do not match the schema.",
+            Self::ToolNotFound => "No such tool, as far as this caller may know.",
+            Self::NotFound => "No such resource, prompt or task, as far as this caller may know.",
+            Self::Unauthorized => {
+                "The caller lacks a permission, a policy denied the call, or the server rejected the credential of the gateway."
+            }
+            Self::RateLimited => {
+                "The caller exceeded its rate limit, or the gateway exceeded that of the server."
+            }
+            Self::Overloaded => "Too many calls run already.",
+            Self::Timeout => "The deadline passed.",
+            Self::ServiceUnavailable => "The server cannot be reached.",
+            Self::ProviderFailure => "The server failed during the call.",
+            Self::ToolUnusable => {
+                "The tool cannot run: its script is missing or broken. Nothing was executed."
+            }
+            Self::ToolExecutionError => "The tool ran and reported an error.",
+            Self::InvalidOutput => "The result does not match the schema.",
+            Self::OutputTooLarge => "The result exceeds the size limit.",
+            Self::Cancelled => "The caller disconnected or cancelled.",
+            Self::DeprecatedRemoved => "The tool is past its removal date.",
+            Self::StorageUnavailable => "The execution log cannot be written.",
         }
     }
 

@@ -301,16 +301,20 @@ Examples:
   toolgate schema > toolgate.schema.json
   toolgate schema tools
   toolgate schema --reference             the page docs/configuration.md
+  toolgate schema --reference=commands    the page docs/reference/commands.md
 
 In VS Code, this first line of toolgate.yaml turns on completion and validation:
   # yaml-language-server: $schema=./toolgate.schema.json")]
     Schema(SchemaArgs),
-    /// Print shell completions
+    /// Print or install shell completions
     #[command(after_help = "\
 Examples:
-  toolgate completions bash > ~/.local/share/bash-completion/completions/toolgate
-  toolgate completions zsh  > ~/.zfunc/_toolgate
-  toolgate completions fish > ~/.config/fish/completions/toolgate.fish")]
+  toolgate completions bash --install      write the script to the place where bash looks for it
+  toolgate completions fish --uninstall    remove it
+  toolgate completions zsh > _toolgate     print it, for packages
+
+The scripts also complete the names of tools, servers, callers and profiles. They come from the
+files of the project, toolgate.lock and API documents; no server is started.")]
     Completions(CompletionsArgs),
     /// Print or write the manual pages
     #[command(after_help = "\
@@ -378,9 +382,29 @@ pub(crate) struct SchemaArgs {
     /// `project` for toolgate.yaml, `tools` for tools.json, `mcp` for mcp.json, `agent` for agent.yaml
     #[arg(value_name = "FILE", default_value = "project", hide_possible_values = true)]
     pub(crate) of: SchemaName,
-    /// Print the reference page as Markdown instead
-    #[arg(long, conflicts_with = "of")]
-    pub(crate) reference: bool,
+    /// Print a reference page as Markdown instead: configuration (if none is named), commands, rest, permissions,
+    /// metrics, records or errors
+    #[arg(
+        long,
+        conflicts_with = "of",
+        value_name = "PAGE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "configuration",
+        hide_possible_values = true
+    )]
+    pub(crate) reference: Option<ReferencePage>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum ReferencePage {
+    Configuration,
+    Commands,
+    Rest,
+    Permissions,
+    Metrics,
+    Records,
+    Errors,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -397,8 +421,14 @@ pub(crate) enum SchemaName {
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Shell to print completions for
+    /// Shell
     pub(crate) shell: Shell,
+    /// Write the script to the folder of your user that the shell reads: for bash, fish and zsh
+    #[arg(long)]
+    pub(crate) install: bool,
+    /// Remove the script from that folder
+    #[arg(long, conflicts_with = "install")]
+    pub(crate) uninstall: bool,
 }
 
 #[derive(Debug, Args)]

@@ -55,6 +55,7 @@ fn main() -> ExitCode {
     owner_key::clear_variable();
     hide_memory();
     toolgate_app::adopt_orphans();
+    command::completions::complete();
     // On wrong usage, clap exits with code 2 and a hint.
     let cli = Cli::from_args();
     let output = Output::new(cli.json, cli.color);

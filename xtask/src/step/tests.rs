@@ -39,7 +39,7 @@ fn prints_a_line_per_step_and_the_next_command() {
         true,
         "[1/2] fmt … 1.0s\n\
          [2/2] deny … 1.0s (no advisories)\n\
-         All 2 steps passed in 5.0s. Next: `cargo run -- -C examples/quickstart check` to see it work, \
+         All 2 steps passed in 5.0s. Next: `cargo run -- -C examples/team serve` to see it work, \
          or CONTRIBUTING.md to change it.\n",
     );
 }

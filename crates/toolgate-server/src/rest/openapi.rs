@@ -136,7 +136,7 @@ fn content(schema: &str) -> Json {
 }
 
 /// Description of an error status.
-pub(super) fn reason(status: u16) -> &'static str {
+pub(crate) fn reason(status: u16) -> &'static str {
     match status {
         400 => "The request is invalid.",
         401 => "The credential is missing or invalid.",

@@ -11,7 +11,8 @@ use toolgate_config::{
     Checklist, Config, ContractRule, LoadOutcome, ProblemEntry, Report, Severity, checklists, load,
 };
 use toolgate_redact::printable;
-use toolgate_types::{Caller, ToolDefinition};
+use toolgate_types::caller::PermissionPattern;
+use toolgate_types::{Caller, Group, ToolDefinition};
 
 use crate::cli::{CheckArgs, ContractLevel, ProjectArgs};
 use crate::output::{BOLD, DIM, Output};
@@ -224,6 +225,8 @@ fn render(config: &Config, skills: &SkillSet, report: &Report, all: bool) -> (St
     let _ = writeln!(out, "read from {}", printable(&config.files.join(", ")));
     rows("limits", value_rows(&config.limits, "limits", config, &[]), &mut hidden, &mut out);
     rows("serve", serve_rows(config), &mut hidden, &mut out);
+    let groups = config.groups.iter().map(|group| group_row(group, config)).collect();
+    rows("groups", groups, &mut hidden, &mut out);
     let callers = config.callers.iter().map(|caller| caller_row(caller, config)).collect();
     rows("callers", callers, &mut hidden, &mut out);
     rows("policy", policy_row(config).into_iter().collect(), &mut hidden, &mut out);
@@ -408,16 +411,35 @@ fn plain_value(value: &Json) -> String {
     }
 }
 
-/// Formats a caller: `owner  *:*  toolgate.yaml:14:18`.
+/// Formats a group: `support  mail:*  toolgate.yaml:14:18`.
+fn group_row(group: &Group, config: &Config) -> ValueRow {
+    let path = format!("groups.{}", group.name);
+    let value = permission_list(&group.permissions);
+    ValueRow { key: group.name.to_string(), value, origin: origin(&path, "permissions", config) }
+}
+
+/// Formats a caller: `owner  *:*  toolgate.yaml:14:18`, or with its groups: `ann  in support  toolgate.yaml:15:18`.
 fn caller_row(caller: &Caller, config: &Config) -> ValueRow {
-    let permissions: Vec<_> = caller.permissions.iter().map(ToString::to_string).collect();
-    let given = if permissions.is_empty() { "(nothing)".to_owned() } else { permissions.join(" ") };
-    let value = match config.caller_descriptions.get(&caller.id) {
-        Some(description) => format!("{given} · {description}"),
-        None => given,
+    let groups: Vec<_> = caller.groups.iter().map(|group| group.name.to_string()).collect();
+    let mut value = match (caller.permissions.is_empty(), groups.is_empty()) {
+        (true, false) => String::new(),
+        _ => permission_list(&caller.permissions),
     };
+    if !groups.is_empty() {
+        let gap = if value.is_empty() { "" } else { " · " };
+        value = format!("{value}{gap}in {}", groups.join(" "));
+    }
+    if let Some(description) = config.caller_descriptions.get(&caller.id) {
+        value = format!("{value} · {description}");
+    }
     let path = format!("callers.{}", caller.id);
-    ValueRow { key: caller.id.to_string(), value, origin: origin(&path, "permissions", config) }
+    let key = if caller.permissions.is_empty() && !groups.is_empty() { "groups" } else { "permissions" };
+    ValueRow { key: caller.id.to_string(), value, origin: origin(&path, key, config) }
+}
+
+fn permission_list(permissions: &[PermissionPattern]) -> String {
+    let permissions: Vec<_> = permissions.iter().map(ToString::to_string).collect();
+    if permissions.is_empty() { "(nothing)".to_owned() } else { permissions.join(" ") }
 }
 
 fn tool_rows(tool: &ToolDefinition, config: &Config) -> Vec<ValueRow> {

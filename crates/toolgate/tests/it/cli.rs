@@ -1,5 +1,7 @@
 //! Commands that need no running server, and their documentation.
 
+mod code_blocks;
+mod completions;
 mod connect;
 mod docs;
 mod doctor;
@@ -12,5 +14,6 @@ mod policy_test;
 mod running_gateway;
 mod search;
 mod take_over;
+mod team_example;
 mod tutorial;
 mod tutorials;

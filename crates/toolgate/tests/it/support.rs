@@ -13,3 +13,4 @@ pub(crate) mod terminal;
 pub(crate) mod test_server;
 pub(crate) mod third_party;
 pub(crate) mod tls;
+pub(crate) mod typed_page;

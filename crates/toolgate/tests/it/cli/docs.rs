@@ -24,8 +24,11 @@ fn fresh(name: &str, arguments: &str) {
 }
 
 #[test]
-fn the_reference_page_is_current() {
+fn the_reference_pages_are_current() {
     fresh("docs/configuration.md", "schema --reference");
+    for page in ["commands", "rest", "permissions", "metrics", "records", "errors"] {
+        fresh(&format!("docs/reference/{page}.md"), &format!("schema --reference={page}"));
+    }
 }
 
 #[test]
@@ -61,19 +64,6 @@ fn the_example_matches_its_schema() {
     }
     tools["tools"][0]["descriptoin"] = "a typo".into();
     assert!(!validator.is_valid(&tools), "the schema lets an unknown key pass");
-}
-
-/// The README shows the output for an error and for the example.
-#[test]
-fn the_readme_is_current() {
-    let readme = read("README.md");
-    let program = Program::new(&[("toolgate.yaml", "# A toolbox\n\ntoolbox:\n  default_timeot: 5s\n")]);
-    let output = program.run("check").stderr;
-    let problem = output.split("\n\n").next().expect("a text has a first part");
-    assert!(readme.contains(problem), "README.md does not show:\n{problem}");
-    let example = root().join("examples/quickstart");
-    let output = program.run_list(&["-C", example.to_str().expect("the path is UTF-8"), "check"]).stderr;
-    assert!(readme.contains(&output), "README.md does not show:\n{output}");
 }
 
 /// Every message in docs/troubleshooting.md exists. `…` stands for the parts that differ.

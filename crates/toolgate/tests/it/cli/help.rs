@@ -23,7 +23,7 @@ fn help() {
       import       Import MCP servers from another program
       connect      Add Toolgate to the MCP servers of an editor or agent
       schema       Print the JSON Schema of a config file
-      completions  Print shell completions
+      completions  Print or install shell completions
       man          Print or write the manual pages
 
     Run:
@@ -201,35 +201,41 @@ fn help() {
               agent.yaml [default: project]
 
     Options:
-      -C, --project <DIR>  Project folder [default: .]
-          --reference      Print the reference page as Markdown instead
-          --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
-          --standalone     Start the servers for this command, even if `toolgate serve` runs for the
-                           project
-          --json           Print one JSON document on stdout; messages go to stderr
-          --color <WHEN>   Use of colours: auto (on terminals, unless NO_COLOR is set), always or never
-                           [default: auto]
-      -h, --help           Print help
+      -C, --project <DIR>       Project folder [default: .]
+          --reference[=<PAGE>]  Print a reference page as Markdown instead: configuration (if none is
+                                named), commands, rest, permissions, metrics, records or errors
+          --file <FILE>         Project file, in any supported format [default: found in DIR by its
+                                name]
+          --standalone          Start the servers for this command, even if `toolgate serve` runs for
+                                the project
+          --json                Print one JSON document on stdout; messages go to stderr
+          --color <WHEN>        Use of colours: auto (on terminals, unless NO_COLOR is set), always or
+                                never [default: auto]
+      -h, --help                Print help
 
     Examples:
       toolgate schema > toolgate.schema.json
       toolgate schema tools
       toolgate schema --reference             the page docs/configuration.md
+      toolgate schema --reference=commands    the page docs/reference/commands.md
 
     In VS Code, this first line of toolgate.yaml turns on completion and validation:
       # yaml-language-server: $schema=./toolgate.schema.json
     ");
     assert_snapshot!(run("completions --help").stdout, @r"
-    Print shell completions
+    Print or install shell completions
 
     Usage: toolgate completions [OPTIONS] <SHELL>
 
     Arguments:
-      <SHELL>  Shell to print completions for [possible values: bash, elvish, fish, powershell, zsh]
+      <SHELL>  Shell [possible values: bash, elvish, fish, powershell, zsh]
 
     Options:
       -C, --project <DIR>  Project folder [default: .]
+          --install        Write the script to the folder of your user that the shell reads: for bash,
+                           fish and zsh
           --file <FILE>    Project file, in any supported format [default: found in DIR by its name]
+          --uninstall      Remove the script from that folder
           --standalone     Start the servers for this command, even if `toolgate serve` runs for the
                            project
           --json           Print one JSON document on stdout; messages go to stderr
@@ -238,9 +244,12 @@ fn help() {
       -h, --help           Print help
 
     Examples:
-      toolgate completions bash > ~/.local/share/bash-completion/completions/toolgate
-      toolgate completions zsh  > ~/.zfunc/_toolgate
-      toolgate completions fish > ~/.config/fish/completions/toolgate.fish
+      toolgate completions bash --install      write the script to the place where bash looks for it
+      toolgate completions fish --uninstall    remove it
+      toolgate completions zsh > _toolgate     print it, for packages
+
+    The scripts also complete the names of tools, servers, callers and profiles. They come from the
+    files of the project, toolgate.lock and API documents; no server is started.
     ");
     assert_snapshot!(run("man --help").stdout, @r"
     Print or write the manual pages
@@ -345,7 +354,7 @@ fn an_unknown_schema_is_rejected() {
     exit code 2
     ----- stdout
     ----- stderr
-    error: the argument '[FILE]' cannot be used with '--reference'
+    error: the argument '[FILE]' cannot be used with '--reference[=<PAGE>]'
 
     Usage: toolgate schema <FILE>
 
@@ -357,7 +366,7 @@ fn an_unknown_schema_is_rejected() {
 fn completions() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&format!("completions {shell}")).stdout;
-        assert!(script.contains("import") && script.contains("dry-run"), "{shell}: {script}");
+        assert!(script.contains("TOOLGATE_COMPLETE"), "{shell}: {script}");
     }
     assert_snapshot!(Program::new(&[]).run("completions tcsh"), @"
     exit code 2

@@ -744,6 +744,25 @@ fn the_tool_contract_as_json() {
 }
 
 #[test]
+fn groups_and_their_members() {
+    let project = "groups:
+  ops: { permissions: [\"files:*\"] }
+  dev: {}
+callers:
+  - { id: ann, groups: [ops, dev] }
+  - { id: bob, description: The build, groups: dev, permissions: [\"tools:*\"] }
+";
+    let run = Program::new(&[("toolgate.yaml", project)]).run("check");
+    for line in [
+        "groups\n    ops  files:*  toolgate.yaml:2:23\n",
+        "    ann  in ops dev                    toolgate.yaml:5:24\n",
+        "    bob  tools:* · in dev · The build  toolgate.yaml:6:66\n",
+    ] {
+        assert!(run.stdout.contains(line), "{line}\n{run}");
+    }
+}
+
+#[test]
 fn callers_policy_and_egress() {
     let project = "callers:
   - { id: owner, permissions: [\"*:*\"] }
