@@ -15,12 +15,12 @@ use crate::login;
 use crate::mcp::{sse, stdio, ws};
 use crate::response::ErrorDetails;
 use crate::rest::{
-    call, callers, changes, credentials, docs_page, executions, items, openapi, questions, runs, servers,
-    tools,
+    call, callers, changes, credentials, docs_page, executions, items, me, openapi, profiles, questions,
+    runs, servers, tools,
 };
 use crate::route::{AdmittedRequest, Handler, Parameter, Requirement, ResponseContent, Route, RouteFuture};
 
-/// Permissions for management. `*:*` includes all of them, except `servers:exec`.
+// Permissions for management. `*:*` includes all of them, except those of [`EXPLICIT_PERMISSIONS`].
 const CALLERS_READ: &str = "callers:read";
 const CALLERS_WRITE: &str = "callers:write";
 const EXECUTIONS_READ: &str = "executions:read";
@@ -30,16 +30,44 @@ const HUMAN_INPUT_ANSWER: &str = "human_input:answer";
 const APPROVALS_READ: &str = "approvals:read";
 const APPROVALS_ANSWER: &str = "approvals:answer";
 const POLICY_READ: &str = "policy:read";
+/// Replace the policy. Its holder can permit itself every tool, and remove the approvals that its own calls need.
+const POLICY_WRITE: &str = "policy:write";
 /// Start agent runs; read and stop runs of other callers.
 const RUNS_START: &str = "runs:start";
 const RUNS_READ: &str = "runs:read";
 const RUNS_STOP: &str = "runs:stop";
 const SERVERS_READ: &str = "servers:read";
 const SERVERS_WRITE: &str = "servers:write";
+/// Read what the processes of servers write to stderr.
+const SERVERS_LOGS: &str = "servers:logs";
 const TOOLS_WRITE: &str = "tools:write";
-/// Choose programs that run on this machine. Wildcards do not include it. No route demands it: it depends on the
-/// content of the body.
+/// Choose programs that run on this machine. No route demands it: it depends on the content of the body.
 pub(crate) const SERVERS_EXEC: &str = "servers:exec";
+
+/// Permissions that no wildcard includes: with each of them, a caller can go beyond all its other ones.
+pub(crate) const EXPLICIT_PERMISSIONS: [&str; 2] = [POLICY_WRITE, SERVERS_EXEC];
+
+/// All permissions for management.
+pub(crate) const MANAGEMENT_PERMISSIONS: [&str; 18] = [
+    APPROVALS_ANSWER,
+    APPROVALS_READ,
+    CALLERS_READ,
+    CALLERS_WRITE,
+    EXECUTIONS_READ,
+    HUMAN_INPUT_ANSWER,
+    HUMAN_INPUT_READ,
+    METRICS_READ,
+    POLICY_READ,
+    POLICY_WRITE,
+    RUNS_READ,
+    RUNS_START,
+    RUNS_STOP,
+    SERVERS_EXEC,
+    SERVERS_LOGS,
+    SERVERS_READ,
+    SERVERS_WRITE,
+    TOOLS_WRITE,
+];
 
 /// Characters of a path shown in an error message.
 const MAX_SHOWN_PATH: usize = 200;
@@ -133,8 +161,17 @@ const TOOL_FILTERS: &[Parameter] = &[
     ("server", "string", "Only tools of this MCP server."),
     ("category", "string", "Only tools of this category."),
     ("tag", "string", "Only tools with this tag."),
+    ("state", "string", "Only tools in this state: `ready`, `quarantined` or `removed`."),
+    ("risk", "string", "Only tools of this risk: `low`, `medium` or `high`."),
     ("limit", "integer", "Maximum number of tools (default and maximum 1000)."),
-    ("cursor", "string", "The `next` of the previous page."),
+    CURSOR,
+];
+/// Selects the next page of a list.
+const CURSOR: Parameter = ("cursor", "string", "The `next` of the previous page.");
+const CALLER_PAGE: &[Parameter] = &[("limit", "integer", "Maximum number of callers."), CURSOR];
+const QUESTION_FILTERS: &[Parameter] = &[
+    ("state", "string", "`open` (default), `ended`, or `all`: open ones, then the last that ended."),
+    ("limit", "integer", "Maximum number of ended questions (default 100, maximum 1000)."),
 ];
 const SEARCH_PARAMETERS: &[Parameter] = &[
     (
@@ -225,6 +262,12 @@ fn gateway_rows() -> Vec<Route> {
                 "State of the configuration: rejected edits, and sections that wait for a restart.",
             )
             .gives(200, ResponseContent::Json("Configuration")),
+        get("/v1/me", ANY, me::show)
+            .describe("me", "Returns the caller of the request, with its permissions.")
+            .gives(200, ResponseContent::Json("Me")),
+        get("/v1/profiles", Requirement::OwnOr(POLICY_READ), profiles::list)
+            .describe("listProfiles", "Lists the profiles that the caller may use; with `policy:read`, all.")
+            .gives(200, ResponseContent::Json("Profiles")),
         get("/v1/openapi.json", PUBLIC, openapi::show)
             .describe("openapi", "OpenAPI document of this API.")
             .gives(200, ResponseContent::Json("Document")),
@@ -236,6 +279,8 @@ fn gateway_rows() -> Vec<Route> {
 
 fn tool_rows() -> Vec<Route> {
     let write = Requirement::Permission(TOOLS_WRITE);
+    // With the permission, the entry as it is written.
+    let show = Requirement::OwnOr(TOOLS_WRITE);
     vec![
         get("/v1/tools", ANY, tools::list)
             .describe("listTools", "Lists the tools visible to the caller.")
@@ -251,7 +296,7 @@ fn tool_rows() -> Vec<Route> {
             .takes_schema("Execute", Some(call::execute_schema))
             .gives(200, RESULT)
             .or(CALL_ERRORS),
-        get("/v1/tools/search", ANY, tools::search)
+        get("/v1/tools/search", show, tools::search)
             .describe("searchTools", "Searches tools by `q`, and suggests one to use.")
             .query(SEARCH_PARAMETERS)
             .gives(200, ResponseContent::Json("Found"))
@@ -274,7 +319,7 @@ fn tool_rows() -> Vec<Route> {
             .gives(204, ResponseContent::Empty)
             .or(&[404])
             .conditional(),
-        get("/v1/tools/execute", ANY, tools::show_execute)
+        get("/v1/tools/execute", show, tools::show_execute)
             .describe("showToolExecute", "Returns the tool named `execute`.")
             .gives(200, TOOL)
             .or(&[404]),
@@ -295,7 +340,13 @@ fn tool_rows() -> Vec<Route> {
             .gives(204, ResponseContent::Empty)
             .or(&[404])
             .conditional(),
-        get("/v1/tools/{name}", ANY, tools::show).describe("showTool", "Returns a tool.").gives(200, TOOL),
+        get("/v1/tools/{name}", show, tools::show)
+            .describe("showTool", "Returns a tool with its whole contract. `PUT` takes its `entry`.")
+            .gives(200, TOOL),
+        get("/v1/tools/{name}/callers", Requirement::Permission(POLICY_READ), tools::callers)
+            .describe("listToolCallers", "Explains for each caller if it may call a tool.")
+            .query(CALLER_PAGE)
+            .gives(200, ResponseContent::Json("ToolCallers")),
         put("/v1/tools/{name}", write, changes::change_tool)
             .describe("replaceTool", "Replaces a registered tool.")
             .takes("ToolEntry")
@@ -419,7 +470,8 @@ fn question_rows() -> Vec<Route> {
     let question = ResponseContent::Json("Question");
     vec![
         get("/v1/human-input", Requirement::Permission(HUMAN_INPUT_READ), questions::inputs)
-            .describe("listHumanInput", "Lists questions that wait for a person.")
+            .describe("listHumanInput", "Lists questions to a person.")
+            .query(QUESTION_FILTERS)
             .gives(200, ResponseContent::Json("Questions")),
         get("/v1/human-input/{id}", Requirement::Permission(HUMAN_INPUT_READ), questions::input)
             .describe("showHumanInput", "Returns a question.")
@@ -430,10 +482,11 @@ fn question_rows() -> Vec<Route> {
             .gives(200, ResponseContent::Json("Answered"))
             .or(&[422]),
         get("/v1/approvals", Requirement::Permission(APPROVALS_READ), questions::approvals)
-            .describe("listApprovals", "Lists calls that wait for approval.")
+            .describe("listApprovals", "Lists calls that need approval.")
+            .query(QUESTION_FILTERS)
             .gives(200, ResponseContent::Json("Approvals")),
         get("/v1/approvals/{id}", Requirement::Permission(APPROVALS_READ), questions::approval)
-            .describe("showApproval", "Returns a call that waits for approval.")
+            .describe("showApproval", "Returns a call that needs approval, as it was sent.")
             .gives(200, question),
         post("/v1/approvals/{id}", Requirement::Permission(APPROVALS_ANSWER), questions::answer_approval)
             .describe("answerApproval", "Approves or rejects a call. The caller that made it cannot answer.")
@@ -448,6 +501,7 @@ fn caller_rows() -> Vec<Route> {
     vec![
         get("/v1/callers", read, callers::list)
             .describe("listCallers", "Lists the callers.")
+            .query(CALLER_PAGE)
             .gives(200, ResponseContent::Json("Callers")),
         post("/v1/callers", write, callers::add)
             .describe("addCaller", "Creates a caller. Its key is shown only in this response.")
@@ -457,6 +511,11 @@ fn caller_rows() -> Vec<Route> {
         get("/v1/callers/{id}", read, callers::show)
             .describe("showCaller", "Returns a caller.")
             .gives(200, ResponseContent::Json("Caller")),
+        patch("/v1/callers/{id}", write, callers::change)
+            .describe("changeCaller", "Changes a caller that was created at runtime.")
+            .takes_type::<callers::CallerPatch>("CallerPatch")
+            .gives(200, ResponseContent::Json("Caller"))
+            .or(&[409, 422, 503]),
         delete("/v1/callers/{id}", write, callers::remove)
             .describe("removeCaller", "Removes a caller and revokes its keys.")
             .gives(204, ResponseContent::Empty)
@@ -588,6 +647,23 @@ mod tests {
             assert!(std::ptr::eq(found, row), "{row:?}");
             assert_eq!(parameter, row.parameter(), "the test path has the name as the value");
         }
+    }
+
+    #[test]
+    fn all_permissions_for_management_are_listed() {
+        for row in ROUTES.rows() {
+            let more = match row.need {
+                Requirement::PublicOr(one) | Requirement::OwnOr(one) | Requirement::Details(_, one) => {
+                    Some(one)
+                }
+                _ => None,
+            };
+            for permission in row.need.permissions().into_iter().chain(more) {
+                assert!(MANAGEMENT_PERMISSIONS.contains(&permission), "{permission}");
+            }
+        }
+        assert!(MANAGEMENT_PERMISSIONS.is_sorted());
+        assert!(EXPLICIT_PERMISSIONS.iter().all(|it| MANAGEMENT_PERMISSIONS.contains(it)));
     }
 
     #[test]

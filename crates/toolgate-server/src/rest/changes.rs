@@ -47,6 +47,11 @@ pub(crate) async fn change_server(request: AdmittedRequest) -> Result<Response, 
 }
 
 impl Gateway {
+    /// Returns an entry as it is written in a registry file; `None` if it is defined elsewhere.
+    pub(crate) fn stored_entry(&self, kind: EntryKind, name: &str) -> Option<Map<String, Json>> {
+        self.registry.as_ref()?.state().documents.get(kind)?.entry_value(name)
+    }
+
     /// Adds the current registry revision as the `ETag`.
     pub(crate) fn with_etag(&self, mut response: Response) -> Response {
         if let Some(registry) = &self.registry {
@@ -84,6 +89,7 @@ async fn submit(request: &AdmittedRequest, mut op: EntryOp) -> Result<Response, 
         HttpError::unavailable("tools and servers cannot be changed on this gateway")
             .hint("see the output of `toolgate serve` for the reason")
     })?;
+    restore_masked(gateway, &mut op)?;
     // The socket user can edit the files anyway.
     let authorize = if auth.via_socket {
         None
@@ -125,6 +131,20 @@ async fn submit(request: &AdmittedRequest, mut op: EntryOp) -> Result<Response, 
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
+}
+
+/// Puts the stored secrets back in place of masked strings: clients send back an entry that they got masked.
+pub(super) fn restore_masked(gateway: &Gateway, op: &mut EntryOp) -> Result<(), HttpError> {
+    let stored =
+        if matches!(op.action, EntryAction::Add(_)) { None } else { gateway.stored_entry(op.kind, &op.name) };
+    let (EntryAction::Add(entry) | EntryAction::Replace(entry) | EntryAction::Patch(entry)) = &mut op.action
+    else {
+        return Ok(());
+    };
+    gateway.runtime.restore_masked(entry, stored.as_ref()).map_err(|error| {
+        HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", error.to_string())
+            .hint("send the value, or refer to a variable of the project as `${NAME}`")
+    })
 }
 
 /// Reads an entry from the body.
