@@ -72,13 +72,12 @@ pub struct OpenQuestion {
     pub context: QuestionContext,
 }
 
-/// The end of a question, for people who look at it later. It does not hold the value of an answer: that is for the
-/// tool that asked.
+/// The end of a question. It does not hold the value of an answer: that is for the tool that asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuestionEnd {
     pub state: EndState,
     pub at: String,
-    /// Name of the person who answered.
+    /// Name of the person that answered.
     pub by: Option<String>,
 }
 

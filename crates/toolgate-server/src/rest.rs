@@ -14,6 +14,7 @@ pub(crate) mod items;
 pub(crate) mod me;
 pub(crate) mod openapi;
 mod paging;
+pub(crate) mod policy;
 pub(crate) mod profiles;
 pub(crate) mod questions;
 pub(crate) mod runs;

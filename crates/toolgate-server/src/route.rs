@@ -62,7 +62,7 @@ impl Requirement {
         matches!(self, Self::Public | Self::PublicOr(_))
     }
 
-    /// The permissions without which every request is refused.
+    /// The permissions that every request needs.
     pub(crate) fn permissions(self) -> Vec<&'static str> {
         match self {
             Self::Permission(one) | Self::Details(one, _) => vec![one],

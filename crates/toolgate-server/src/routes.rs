@@ -15,8 +15,8 @@ use crate::login;
 use crate::mcp::{sse, stdio, ws};
 use crate::response::ErrorDetails;
 use crate::rest::{
-    call, callers, changes, credentials, docs_page, executions, items, me, openapi, profiles, questions,
-    runs, servers, tools,
+    call, callers, changes, credentials, docs_page, executions, items, me, openapi, policy, profiles,
+    questions, runs, servers, tools,
 };
 use crate::route::{AdmittedRequest, Handler, Parameter, Requirement, ResponseContent, Route, RouteFuture};
 
@@ -38,7 +38,7 @@ const RUNS_READ: &str = "runs:read";
 const RUNS_STOP: &str = "runs:stop";
 const SERVERS_READ: &str = "servers:read";
 const SERVERS_WRITE: &str = "servers:write";
-/// Read what the processes of servers write to stderr.
+/// Read the stderr output of the processes of servers.
 const SERVERS_LOGS: &str = "servers:logs";
 const TOOLS_WRITE: &str = "tools:write";
 /// Choose programs that run on this machine. No route demands it: it depends on the content of the body.
@@ -169,6 +169,15 @@ const TOOL_FILTERS: &[Parameter] = &[
 /// Selects the next page of a list.
 const CURSOR: Parameter = ("cursor", "string", "The `next` of the previous page.");
 const CALLER_PAGE: &[Parameter] = &[("limit", "integer", "Maximum number of callers."), CURSOR];
+const MATRIX_FILTERS: &[Parameter] = &[
+    ("tool", "string", "Only this tool."),
+    ("server", "string", "Only tools of this MCP server."),
+    ("caller", "string", "Only this caller or group."),
+    ("limit", "integer", "Maximum number of callers and groups (default 50, maximum 200)."),
+    CURSOR,
+    ("tools", "integer", "Maximum number of tools (default 100, maximum 250)."),
+    ("toolsCursor", "string", "The `toolsNext` of the previous page."),
+];
 const QUESTION_FILTERS: &[Parameter] = &[
     ("state", "string", "`open` (default), `ended`, or `all`: open ones, then the last that ended."),
     ("limit", "integer", "Maximum number of ended questions (default 100, maximum 1000)."),
@@ -236,6 +245,7 @@ fn rows() -> Vec<Route> {
     rows.extend(item_rows());
     rows.extend(server_rows());
     rows.extend(execution_rows());
+    rows.extend(policy_rows());
     rows.extend(question_rows());
     rows.extend(caller_rows());
     rows.extend(credential_rows());
@@ -463,6 +473,50 @@ fn execution_rows() -> Vec<Route> {
             .takes_schema("Why", Some(call::explain_schema))
             .gives(200, ResponseContent::Json("Decision"))
             .or(&[404]),
+    ]
+}
+
+fn policy_rows() -> Vec<Route> {
+    let read = Requirement::Permission(POLICY_READ);
+    vec![
+        get("/v1/policy", read, policy::show)
+            .describe("showPolicy", "Returns the text of the policy, with its hash as the `ETag`.")
+            .gives(200, ResponseContent::Json("Policy"))
+            .or(&[503]),
+        put("/v1/policy", Requirement::Permission(POLICY_WRITE), policy::replace)
+            .describe(
+                "replacePolicy",
+                "Replaces the policy. `If-Match` takes the hash of the one it was made from.",
+            )
+            .takes_type::<policy::PolicyBody>("PolicyText")
+            .gives(200, ResponseContent::Json("Policy"))
+            .or(&[412, 422, 503]),
+        post("/v1/policy/check", read, policy::check)
+            .describe("checkPolicy", "Checks a policy with the rest of the project, and changes nothing.")
+            .takes_type::<policy::PolicyBody>("PolicyText")
+            .gives(200, ResponseContent::Json("PolicyCheck"))
+            .or(&[503]),
+        post("/v1/policy/replay", Requirement::Both(POLICY_READ, EXECUTIONS_READ), policy::replay)
+            .describe(
+                "replayPolicy",
+                "Decides recorded calls again with another policy, and changes nothing.",
+            )
+            .takes_type::<policy::ReplayBody>("PolicyReplay")
+            .gives(200, ResponseContent::Json("Replayed"))
+            .or(&[503]),
+        get("/v1/policy/matrix", read, policy::matrix)
+            .describe("policyMatrix", "Returns the decisions for callers and tools, without arguments.")
+            .query(MATRIX_FILTERS)
+            .gives(200, ResponseContent::Json("PolicyMatrix"))
+            .or(&[503]),
+        get("/v1/policy/versions", read, policy::versions)
+            .describe("listPolicyVersions", "Lists policies that were replaced over HTTP, newest first.")
+            .gives(200, ResponseContent::Json("PolicyVersions"))
+            .or(&[503]),
+        get("/v1/policy/versions/{hash}", read, policy::version)
+            .describe("showPolicyVersion", "Returns a policy that was replaced.")
+            .gives(200, ResponseContent::Json("PolicyVersion"))
+            .or(&[503]),
     ]
 }
 

@@ -53,7 +53,7 @@ pub enum QuestionKind {
     Login,
 }
 
-/// Circumstances of a question, for the person who answers it.
+/// Circumstances of a question, for the person that answers it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QuestionContext {

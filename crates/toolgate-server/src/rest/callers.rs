@@ -94,13 +94,13 @@ pub(crate) struct RevokeBody {
 /// A page of callers. Without a limit, all of them: their number is bounded.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CallerQuery {
-    limit: Option<usize>,
-    cursor: Option<String>,
+pub(crate) struct CallerPage {
+    pub(super) limit: Option<usize>,
+    pub(super) cursor: Option<String>,
 }
 
 pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError> {
-    let CallerQuery { limit, cursor } = request.query()?;
+    let CallerPage { limit, cursor } = request.query()?;
     let paging = Paging::new(limit, cursor.as_deref(), (usize::MAX, usize::MAX))?;
     let (page, next) = paging.take(request.gateway.authenticator.list_callers().into_iter());
     Ok(response::json(&json!({ "callers": page, "next": next })))

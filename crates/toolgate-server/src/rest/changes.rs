@@ -227,7 +227,7 @@ fn registry_error(refused: &ChangeError, name: &str) -> HttpError {
         ChangeError::Conflict { current } => Some(*current),
         _ => None,
     };
-    let details = Some(Box::new(ErrorDetails { problems, revision, allowed_methods: None }));
+    let details = Some(Box::new(ErrorDetails { problems, revision, ..ErrorDetails::default() }));
     let error = HttpError::new(status, refused.code(), message);
     HttpError { hint: hint.map(ToOwned::to_owned), details, ..error }
 }

@@ -13,6 +13,7 @@ use toolgate_store::document::EntryKind;
 use toolgate_types::tool::{Category, ContractLevel, FollowUp, Permission, ResponseTime, ToolExample};
 use toolgate_types::{Caller, ErrorCode, HumanDuration, ServerName};
 
+use super::callers::CallerPage;
 use super::paging::Paging;
 use crate::Gateway;
 use crate::auth::HttpError;
@@ -205,18 +206,10 @@ impl<'a> ToolPage<'a> {
 const CALLER_PAGE: usize = 100;
 const MAX_CALLER_PAGE: usize = 500;
 
-/// Query of the callers of a tool.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CallerQuery {
-    limit: Option<usize>,
-    cursor: Option<String>,
-}
-
 /// Explains for each caller if it may call a tool, without arguments.
 pub(crate) async fn callers(request: AdmittedRequest) -> Result<Response, HttpError> {
     let name = request.parameter()?;
-    let CallerQuery { limit, cursor } = request.query()?;
+    let CallerPage { limit, cursor } = request.query()?;
     let paging = Paging::new(limit, cursor.as_deref(), (CALLER_PAGE, MAX_CALLER_PAGE))?;
     let gateway = &request.gateway;
     let tool = gateway.runtime.catalog().resolve(&name).map(|tool| tool.name.clone());
