@@ -198,6 +198,8 @@ pub enum QuarantineCause {
     NotApproved,
     /// The definition differs from its pin.
     Changed,
+    /// A person rejected the definition.
+    Rejected,
 }
 
 impl Serialize for ToolState {

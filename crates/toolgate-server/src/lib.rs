@@ -59,6 +59,8 @@ use crate::streams::StreamLimits;
 
 /// Uses of the files of the project at the same time.
 const MAX_PROJECT_USES: usize = 2;
+/// Tests of servers at the same time.
+const MAX_SERVER_TESTS: usize = 4;
 
 /// Errors that prevent the gateway from starting.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +140,8 @@ pub struct Gateway {
     pub(crate) project: Option<Arc<dyn ProjectService>>,
     /// Uses of the files of the project at the same time: each may load all of them.
     pub(crate) project_uses: Semaphore,
+    /// Tests of servers at the same time: each starts a program or a connection.
+    pub(crate) server_tests: Semaphore,
     /// Limits of registry entries that arrive over the network.
     pub(crate) allowed: ArcSwap<AllowList>,
     /// Changed sections of the configuration that wait for a restart.
@@ -165,6 +169,7 @@ impl Gateway {
             registry,
             project,
             project_uses: Semaphore::new(MAX_PROJECT_USES),
+            server_tests: Semaphore::new(MAX_SERVER_TESTS),
             allowed: ArcSwap::from_pointee(AllowList::new(&config)),
             pending_restart: ArcSwap::default(),
             runtime,

@@ -108,6 +108,12 @@ impl HttpError {
         }
     }
 
+    /// The error as a part of a response, such as the outcome of one item of several.
+    pub(crate) fn summary(&self) -> serde_json::Value {
+        let problems = self.details.as_ref().map(|details| &details.problems);
+        json!({ "code": self.code, "message": self.message, "hint": self.hint, "problems": problems })
+    }
+
     pub(crate) fn is_retryable(&self) -> bool {
         matches!(self.status.as_u16(), 408 | 429 | 503)
     }

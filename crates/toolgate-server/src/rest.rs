@@ -17,7 +17,9 @@ mod paging;
 pub(crate) mod policy;
 pub(crate) mod profiles;
 pub(crate) mod questions;
+mod recorded;
 pub(crate) mod runs;
+pub(crate) mod server_test;
 pub(crate) mod servers;
 pub(crate) mod tools;
 

@@ -16,7 +16,7 @@ use crate::mcp::{sse, stdio, ws};
 use crate::response::ErrorDetails;
 use crate::rest::{
     call, callers, changes, credentials, docs_page, executions, items, me, openapi, policy, profiles,
-    questions, runs, servers, tools,
+    questions, runs, server_test, servers, tools,
 };
 use crate::route::{AdmittedRequest, Handler, Parameter, Requirement, ResponseContent, Route, RouteFuture};
 
@@ -39,7 +39,7 @@ const RUNS_STOP: &str = "runs:stop";
 const SERVERS_READ: &str = "servers:read";
 const SERVERS_WRITE: &str = "servers:write";
 /// Read the stderr output of the processes of servers.
-const SERVERS_LOGS: &str = "servers:logs";
+pub(crate) const SERVERS_LOGS: &str = "servers:logs";
 const TOOLS_WRITE: &str = "tools:write";
 /// Choose programs that run on this machine. No route demands it: it depends on the content of the body.
 pub(crate) const SERVERS_EXEC: &str = "servers:exec";
@@ -177,6 +177,11 @@ const MATRIX_FILTERS: &[Parameter] = &[
     CURSOR,
     ("tools", "integer", "Maximum number of tools (default 100, maximum 250)."),
     ("toolsCursor", "string", "The `toolsNext` of the previous page."),
+];
+const RUN_FILTERS: &[Parameter] = &[
+    ("state", "string", "Only runs in this state, such as `running` or `done`."),
+    ("limit", "integer", "Maximum number of runs (default 100, maximum 1000)."),
+    CURSOR,
 ];
 const QUESTION_FILTERS: &[Parameter] = &[
     ("state", "string", "`open` (default), `ended`, or `all`: open ones, then the last that ended."),
@@ -422,8 +427,19 @@ fn server_rows() -> Vec<Route> {
             .takes("ServerEntry")
             .gives(201, CHANGE)
             .conditional(),
-        get("/v1/servers/{name}", read, servers::show)
-            .describe("showServer", "Returns an MCP server with its status.")
+        post("/v1/servers/test", write, server_test::test)
+            .describe("testServer", "Connects to a server without registering it, and shows its offer.")
+            .takes("ServerEntry")
+            .gives(200, ResponseContent::Json("ServerTest"))
+            .or(&[422, 503]),
+        post("/v1/servers/import", write, server_test::import)
+            .describe("importServers", "Shows or registers the servers of a pasted configuration.")
+            .takes_type::<server_test::ImportBody>("ServerImport")
+            .gives(200, ResponseContent::Json("ServersImported"))
+            .or(&[422, 503]),
+        // With the second permission, the entry as it is written.
+        get("/v1/servers/{name}", Requirement::Details(SERVERS_READ, SERVERS_WRITE), servers::show)
+            .describe("showServer", "Returns an MCP server with its status. `PUT` takes its `entry`.")
             .gives(200, SERVER),
         put("/v1/servers/{name}", write, changes::change_server)
             .describe("replaceServer", "Replaces an MCP server.")
@@ -443,6 +459,29 @@ fn server_rows() -> Vec<Route> {
             .describe("reconnect", "Reconnects to an MCP server.")
             .gives(200, SERVER)
             .or(&[503]),
+        get("/v1/servers/{name}/stderr", Requirement::Permission(SERVERS_LOGS), servers::stderr)
+            .describe("serverStderr", "Returns the last lines that the process of a server wrote to stderr.")
+            .query(&[("lines", "integer", "Maximum number of lines (default 100, maximum 1000).")])
+            .gives(200, ResponseContent::Json("ServerStderr")),
+        // With the second permission, recorded calls that do not fit.
+        get(
+            "/v1/servers/{name}/waiting",
+            Requirement::Details(SERVERS_READ, EXECUTIONS_READ),
+            servers::waiting,
+        )
+        .describe("listWaiting", "Lists definitions that wait for approval, and rejected ones.")
+        .gives(200, ResponseContent::Json("WaitingDefinitions"))
+        .or(&[503]),
+        post("/v1/servers/{name}/reject", write, servers::reject)
+            .describe("reject", "Rejects definitions of an MCP server until it changes them again.")
+            .takes_type::<servers::ApprovalBody>("Approval")
+            .gives(200, ResponseContent::Json("RejectedDefinitions"))
+            .or(&[412, 503]),
+        // Callers log in for themselves; with the permission, for the gateway.
+        post("/v1/servers/{name}/login", Requirement::OwnOr(SERVERS_WRITE), servers::login)
+            .describe("startLogin", "Starts a login to an MCP server, and returns the URL for a browser.")
+            .gives(200, ResponseContent::Json("StartedLogin"))
+            .or(&[409]),
         post("/v1/servers/{name}/approve", write, servers::approve)
             .describe("approve", "Approves quarantined tools of an MCP server.")
             .takes_type::<servers::ApprovalBody>("Approval")
@@ -629,6 +668,7 @@ fn run_rows() -> Vec<Route> {
                 "listRuns",
                 "Lists runs of the caller, newest first. With `runs:read`, runs of all callers.",
             )
+            .query(RUN_FILTERS)
             .gives(200, ResponseContent::Json("Runs"))
             .or(&[503]),
         get("/v1/runs/{id}", Requirement::OwnOr(RUNS_READ), runs::show)

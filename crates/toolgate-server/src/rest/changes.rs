@@ -85,10 +85,7 @@ async fn change_one(request: &AdmittedRequest, kind: EntryKind, name: String) ->
 async fn submit(request: &AdmittedRequest, mut op: EntryOp) -> Result<Response, HttpError> {
     let (gateway, auth) = (&request.gateway, &request.auth);
     let _call = gateway.begin_call()?;
-    let registry = gateway.registry.as_ref().ok_or_else(|| {
-        HttpError::unavailable("tools and servers cannot be changed on this gateway")
-            .hint("see the output of `toolgate serve` for the reason")
-    })?;
+    let registry = registry(gateway)?;
     restore_masked(gateway, &mut op)?;
     // The socket user can edit the files anyway.
     let authorize = if auth.via_socket {
@@ -121,7 +118,8 @@ async fn submit(request: &AdmittedRequest, mut op: EntryOp) -> Result<Response, 
         }
         EntryKind::Server => {
             gateway.wait_until_ready(&name).await;
-            document["server"] = json!(gateway.status(&name));
+            let status = gateway.status(&name);
+            document["server"] = json!(status.map(|status| gateway.server_document(&status, false)));
         }
     }
     let mut response = response::json_with_status(status, &document);
@@ -131,6 +129,13 @@ async fn submit(request: &AdmittedRequest, mut op: EntryOp) -> Result<Response, 
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
+}
+
+pub(super) fn registry(gateway: &Gateway) -> Result<&Registry, HttpError> {
+    gateway.registry.as_ref().ok_or_else(|| {
+        HttpError::unavailable("tools and servers cannot be changed on this gateway")
+            .hint("see the output of `toolgate serve` for the reason")
+    })
 }
 
 /// Puts the stored secrets back in place of masked strings: clients send back an entry that they got masked.
@@ -148,12 +153,12 @@ pub(super) fn restore_masked(gateway: &Gateway, op: &mut EntryOp) -> Result<(), 
 }
 
 /// Reads an entry from the body.
-fn entry(request: &AdmittedRequest) -> Result<Map<String, Json>, HttpError> {
+pub(super) fn entry(request: &AdmittedRequest) -> Result<Map<String, Json>, HttpError> {
     let raw = request.raw_json()?;
     serde_json::from_str(raw.as_str()).map_err(|_| HttpError::invalid("the body is not an object"))
 }
 
-fn name_in(entry: &Map<String, Json>) -> Result<String, HttpError> {
+pub(super) fn name_in(entry: &Map<String, Json>) -> Result<String, HttpError> {
     let name = entry.get("name").and_then(Json::as_str);
     name.map(ToOwned::to_owned).ok_or_else(|| {
         let message = "the entry has no `name`";
@@ -183,7 +188,7 @@ fn expected(headers: &HeaderMap, registry: &Registry) -> Result<Option<Revision>
 }
 
 /// Converts a rejected change to an HTTP error, with all problems found.
-fn registry_error(refused: &ChangeError, name: &str) -> HttpError {
+pub(super) fn registry_error(refused: &ChangeError, name: &str) -> HttpError {
     if let ChangeError::Unauthorized { missing } = refused {
         return HttpError::missing_permissions(missing);
     }

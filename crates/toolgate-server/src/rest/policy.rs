@@ -3,9 +3,7 @@
 //! Invariant: a policy is written only after it was checked with the rest of the project, and only over the text that its
 //! author saw. Decisions of the matrix are by the rules in use, without arguments; nothing is called.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderValue};
@@ -13,13 +11,14 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
+use toolgate_audit::CallFilter;
 use toolgate_audit::project::parse_time;
-use toolgate_audit::{CallFilter, LogReader};
 use toolgate_runtime::access_diff::{AccessView, any_member};
 use toolgate_runtime::{CatalogTool, Runtime};
 use toolgate_types::{Caller, ErrorCode, Group, ServerName};
 
 use super::paging::Paging;
+use super::recorded::with_recorded_calls;
 use crate::Gateway;
 use crate::auth::HttpError;
 use crate::project::{
@@ -28,9 +27,6 @@ use crate::project::{
 use crate::response::{self, ErrorDetails, Response};
 use crate::route::AdmittedRequest;
 
-/// Recorded calls that a replay decides again, and the time it has.
-const MAX_REPLAYED: usize = 200_000;
-const REPLAY_TIME: Duration = Duration::from_secs(10);
 /// Changes in the response of a replay, of each kind.
 const MAX_CHANGES: usize = 1_000;
 /// Pairs of a caller and a tool that are compared; with more, only recorded calls are.
@@ -140,25 +136,17 @@ pub(crate) async fn replay(request: AdmittedRequest) -> Result<Response, HttpErr
     let Some(candidate) = access else {
         return Ok(response::json(&json!({ "ok": false, "problems": problems, "version": null })));
     };
-    let filter = CallFilter { tool, caller, since, newest_first: true, ..CallFilter::default() };
+    let filter = CallFilter { tool, caller, since, ..CallFilter::default() };
     let runtime = Arc::clone(&gateway.runtime);
     let (groups, version) = (gateway.authenticator.groups(), candidate.version.clone());
     let (access, calls, complete) = gateway
         .log
         .read(move |log, keep_going| {
             let access = compare_access(&runtime, &candidate, &groups);
-            let (started, seen, stopped) = (Instant::now(), Cell::new(0), Cell::new(false));
-            let readers: Vec<_> = log.folders().into_iter().map(LogReader::new).collect();
-            let queries = readers.iter().map(|reader| reader.query(filter.clone()));
-            let queries = queries.collect::<Result<Vec<_>, _>>()?;
-            let calls = queries.into_iter().flatten().take_while(|_| {
-                seen.set(seen.get() + 1);
-                let goes_on = keep_going() && seen.get() <= MAX_REPLAYED && started.elapsed() < REPLAY_TIME;
-                stopped.set(!goes_on);
-                goes_on
-            });
-            let report = runtime.replay(&candidate.rules, calls)?;
-            Ok((access, report, !stopped.get()))
+            let (report, is_complete) = with_recorded_calls(log, filter, keep_going, |calls| {
+                runtime.replay(&candidate.rules, calls)
+            })?;
+            Ok((access, report, is_complete))
         })
         .await?;
     let (access, changes) = (access.as_deref(), calls.flips.len());

@@ -73,6 +73,7 @@ fn status_text(server: &ServerStatus) -> String {
         held_back,
         implementation,
         stderr,
+        ..
     } = server;
     let mut text = format!("{BOLD}{name}{BOLD:#}  {state}  {transport}");
     if protocol_version.is_some() || *tools > 0 {
