@@ -218,7 +218,7 @@ pub fn parse_servers(text: &str, project: &Path, environment: &Environment) -> (
     let mut cx = Context::new(to_absolute(project, environment), environment);
     let mut servers = Vec::new();
     let format = FileFormat::guess(text);
-    // Formats are told apart by the extension.
+    // The format follows from the extension.
     let name = Path::new(match format {
         FileFormat::Json => "pasted.json",
         FileFormat::Toml => "pasted.toml",

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use toolgate_audit::LoggedCall;
 use toolgate_policy::{SchemaValidator, schema};
+use toolgate_types::ServerName;
 use toolgate_types::secret::MASK;
 
 use crate::runtime::PendingApproval;
@@ -25,7 +26,7 @@ pub struct Misfits {
     pub checked: u64,
     /// Calls that would not fit.
     pub count: u64,
-    /// Calls whose arguments are missing or redacted in the record.
+    /// Calls with missing or redacted arguments in the record.
     pub uncertain: u64,
     pub callers: Vec<CallerMisfits>,
     /// Ids of the newest ones.
@@ -52,15 +53,18 @@ pub fn find_misfits(
         SchemaValidator::new(&schema).ok()
     };
     let validators: Vec<_> = pending.iter().map(validator).collect();
-    let mut by_name: BTreeMap<String, usize> = BTreeMap::new();
+    // A tool that is held back has lost its bare name; earlier calls were made by it.
+    let mut by_name: BTreeMap<(Option<&str>, String), usize> = BTreeMap::new();
     for (at, one) in pending.iter().enumerate() {
-        by_name.extend(one.tool.names().into_iter().map(|name| (name, at)));
+        let server = one.tool.server.as_ref().map(ServerName::as_str);
+        let names = one.tool.names().into_iter().chain([one.tool.bare_name().into_owned()]);
+        by_name.extend(names.map(|name| ((server, name), at)));
     }
     let mut found = vec![Misfits::default(); pending.len()];
     for call in calls {
         let call = call?;
         let Some(begin) = call.begin.as_ref().filter(|begin| begin.operation == "tool") else { continue };
-        let Some(at) = by_name.get(&begin.tool) else { continue };
+        let Some(at) = by_name.get(&(begin.server.as_deref(), begin.tool.clone())) else { continue };
         let Some(validator) = &validators[*at] else { continue };
         found[*at].add(&begin.call, &begin.caller, begin.arguments.as_ref().map(|it| it.get()), validator);
     }

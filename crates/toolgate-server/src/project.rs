@@ -79,7 +79,7 @@ pub enum PolicyWriteError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicyVersion {
     pub hash: String,
-    /// Time at which it was replaced.
+    /// Time of its replacement.
     pub at: String,
     /// Id of the caller that replaced it.
     pub by: String,

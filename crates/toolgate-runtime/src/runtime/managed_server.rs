@@ -83,7 +83,7 @@ pub struct ServerStatus {
     pub templates: usize,
     /// True if its annotations are trusted.
     pub trusted: bool,
-    /// Time at which it became ready, or ceased to be. `None` for an API.
+    /// Time of the last change between ready and not ready. `None` for an API.
     pub since: Option<String>,
     /// Connections after the first one.
     pub restarts: u64,

@@ -38,7 +38,7 @@ impl Runtime {
 fn masked_entry(entry: &Map<String, Json>, known: &[Secret]) -> Map<String, Json> {
     let mut entry = Json::Object(entry.clone());
     visit_strings(&mut entry, &|text| mask(text, known));
-    // A value under the name of a secret is one, whatever it looks like. Names are found line by line.
+    // A value under the name of a secret is always one. Names are found line by line.
     let text = serde_json::to_string_pretty(&entry).unwrap_or_default();
     match serde_json::from_str(&mask_config(&text, known)) {
         Ok(masked) => masked,

@@ -30,8 +30,8 @@ pub struct ServerTest {
 }
 
 impl Runtime {
-    /// Connects to a server that is not configured, for at most this time, and reports its offer: what callers would get,
-    /// and what would be held back.
+    /// Connects to a server that is not configured, for at most this time, and reports its offer: the definitions that
+    /// callers would get, and those that would be held back.
     pub async fn test_server(&self, mut spec: ServerSpec, limit: Duration) -> ServerTest {
         // It connects below, once.
         spec.startup = StartupMode::Lazy;

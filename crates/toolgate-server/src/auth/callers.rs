@@ -114,7 +114,7 @@ impl Authenticator {
     }
 
     /// Returns the store and the id of a caller that the author of a request may change or remove: one created at
-    /// runtime, whose rights the author has.
+    /// runtime, with no rights that the author lacks.
     fn changeable_caller(
         &self,
         auth: &Authenticated,

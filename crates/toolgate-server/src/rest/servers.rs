@@ -243,7 +243,7 @@ impl Gateway {
     }
 }
 
-/// Removes stderr output, which has an endpoint and a permission of its own.
+/// Removes stderr output: it has an endpoint and a permission of its own.
 fn without_stderr(mut status: ServerStatus) -> ServerStatus {
     status.stderr.clear();
     status

@@ -23,7 +23,7 @@ pub struct ServerOutage {
 /// The past of a server, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerHistory {
-    /// Time at which it became ready, or ceased to be.
+    /// Time of the last change between ready and not ready.
     pub since: SystemTime,
     /// Connections after the first one.
     pub restarts: u64,
