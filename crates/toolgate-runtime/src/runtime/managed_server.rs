@@ -183,7 +183,7 @@ impl ManagedServer {
         let label = state.label();
         let needs_login = matches!(state, ServerState::Down { login: true, .. });
         let is_per_caller = self.server.credentials().is_per_caller();
-        let login = (is_per_caller || needs_login).then(|| LoginStatus {
+        let login = (is_per_caller || needs_login).then_some(LoginStatus {
             of: if is_per_caller { "caller" } else { "gateway" },
             needed: needs_login,
         });
