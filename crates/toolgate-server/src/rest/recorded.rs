@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use toolgate_audit::{CallFilter, LogReader, LoggedCall, ProjectLog};
 
 /// Recorded calls that one request looks at, and the time it has.
