@@ -15,8 +15,8 @@ use serde_json::{Value as Json, json};
 use toolgate_mcp::{DownstreamClient, UserWait};
 use toolgate_redact::sanitize::sanitize;
 use toolgate_runtime::questions::{
-    Answer, AnswerSchema, ApprovalQuestion, HumanReply, InputQuestion, NoAnswer, Question, Responder,
-    ShownArguments,
+    Answer, AnswerSchema, ApprovalQuestion, HumanReply, InputQuestion, NoAnswer, Question, QuestionContext,
+    Responder, ShownArguments,
 };
 use toolgate_runtime::{LogLimit, RawJson, RpcError};
 use toolgate_types::CallerId;
@@ -198,6 +198,7 @@ impl AnswerContext {
             caller: self.caller.clone(),
             tool: self.tool.clone(),
             session: Some(self.run.clone()),
+            context: QuestionContext { server: Some(self.server.clone()), ..QuestionContext::default() },
         });
         let why = match self.ask_person(question).await {
             Ok(HumanReply { answer: Answer::Value(Json::Bool(true)), .. }) => return Ok(()),
@@ -240,6 +241,7 @@ impl AnswerContext {
             caller: self.caller.clone(),
             tool: self.tool.clone(),
             session: Some(self.run.clone()),
+            context: QuestionContext { server: Some(self.server.clone()), ..QuestionContext::default() },
         });
         Ok(match self.ask_person(question).await {
             Ok(HumanReply { answer: Answer::Value(content), .. }) => {

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use futures_util::future::BoxFuture;
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
-use toolgate_agent::journal::JournalReader;
+use toolgate_agent::journal::{JournalReader, RunSummary};
 use toolgate_agent::model::{Model, ModelError, Part, RemoteModel};
 use toolgate_agent::planner::Planner;
 use toolgate_agent::recording::RecordedModel;
@@ -169,7 +169,13 @@ impl RunService for AgentService {
 
     fn list(&self) -> io::Result<Vec<Json>> {
         let all = self.0.runs.list()?;
-        Ok(all.iter().map(|run| serde_json::to_value(run).unwrap_or_default()).collect())
+        let budgets = json!(self.0.config.budgets);
+        let with_budgets = |run: &RunSummary| {
+            let mut run = serde_json::to_value(run).unwrap_or_default();
+            run["budgets"] = budgets.clone();
+            run
+        };
+        Ok(all.iter().map(with_budgets).collect())
     }
 
     fn show(&self, id: &str) -> io::Result<Option<Json>> {
@@ -179,6 +185,7 @@ impl RunService for AgentService {
             Err(_) => return Ok(None),
         };
         let mut run = serde_json::to_value(summary)?;
+        run["budgets"] = json!(self.0.config.budgets);
         run["entries"] = json!(entries);
         Ok(Some(run))
     }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use toolgate_config::Config;
 use toolgate_server::CallerDirectory;
 use toolgate_store::callers::{
-    self, CallerFile, CallerRecords, CallerStore, ChangeAuthor, KEY_VARIABLE, KeyError, KeyRecord,
-    KeyRotation, NewKey, OwnerKey, RotatedKey, StoredCaller,
+    self, CallerChange, CallerFile, CallerRecords, CallerStore, ChangeAuthor, KEY_VARIABLE, KeyError,
+    KeyRecord, KeyRotation, NewKey, OwnerKey, RotatedKey, StoredCaller,
 };
 use toolgate_types::caller::PermissionPattern;
 use toolgate_types::{Caller, CallerId, Group, GroupName, KeyHash, Secret};
@@ -211,17 +211,9 @@ impl<'a> ProjectCallers<'a> {
         if self.is_configured(id) || id == Caller::ANONYMOUS {
             return Err(CallerChangeError::Configured(id.to_owned()));
         }
-        let invalid = |text: &str, why: String| CallerChangeError::Invalid { text: text.to_owned(), why };
         let id: CallerId = id.parse().map_err(|error| invalid(id, format!("{error}")))?;
-        let pattern = |text: &String| text.parse().map_err(|error| invalid(text, format!("{error}")));
-        let permissions: Vec<PermissionPattern> =
-            permissions.iter().map(pattern).collect::<Result<_, _>>()?;
-        let group = |text: &String| {
-            let known = self.config.groups.iter().find(|group| group.name.as_str() == text);
-            let unknown = || invalid(text, "there is no such group in `groups` of toolgate.yaml".to_owned());
-            known.map(|group| group.name.clone()).ok_or_else(unknown)
-        };
-        let groups: Vec<GroupName> = groups.iter().map(group).collect::<Result<_, _>>()?;
+        let permissions = parse_permissions(permissions)?;
+        let groups = self.find_groups(groups)?;
         let author = ChangeAuthor { by: Caller::OWNER, now: Timestamp::now() };
         let expires = expires.map(|text| callers::parse_expiry(text, author.now)).transpose()?;
         let new =
@@ -229,6 +221,41 @@ impl<'a> ProjectCallers<'a> {
         let (stored, key) = self.store().add_caller(new, author)?;
         // A new caller is reported without the description that was just given.
         Ok((CallerEntry { description: None, ..created_entry(stored) }, key))
+    }
+
+    /// Changes a caller. `None` leaves a part as it is; an empty description removes it.
+    ///
+    /// # Errors
+    /// If there is no such caller, the change is invalid, or the key file cannot be written.
+    pub fn update(
+        &self,
+        id: &str,
+        permissions: Option<&[String]>,
+        groups: Option<&[String]>,
+        description: Option<&str>,
+    ) -> Result<CallerEntry, CallerChangeError> {
+        if self.is_configured(id) {
+            return Err(CallerChangeError::Configured(id.to_owned()));
+        }
+        let unknown = || CallerChangeError::Unknown(id.to_owned());
+        let permissions = permissions.map(parse_permissions).transpose()?;
+        let groups = groups.map(|groups| self.find_groups(groups)).transpose()?;
+        let change = CallerChange {
+            permissions: permissions.as_deref(),
+            groups: groups.as_deref(),
+            description: description.map(|text| Some(text).filter(|text| !text.is_empty())),
+        };
+        let changed = self.store().change_caller(&id.parse().map_err(|_| unknown())?, change)?;
+        changed.map(created_entry).ok_or_else(unknown)
+    }
+
+    fn find_groups(&self, names: &[String]) -> Result<Vec<GroupName>, CallerChangeError> {
+        let find = |text: &String| {
+            let known = self.config.groups.iter().find(|group| group.name.as_str() == text);
+            let unknown = || invalid(text, "there is no such group in `groups` of toolgate.yaml".to_owned());
+            known.map(|group| group.name.clone()).ok_or_else(unknown)
+        };
+        names.iter().map(find).collect()
     }
 
     /// Removes a caller and its keys.
@@ -310,6 +337,14 @@ impl<'a> ProjectCallers<'a> {
             Err(unknown())
         }
     }
+}
+
+fn invalid(text: &str, why: String) -> CallerChangeError {
+    CallerChangeError::Invalid { text: text.to_owned(), why }
+}
+
+fn parse_permissions(texts: &[String]) -> Result<Vec<PermissionPattern>, CallerChangeError> {
+    texts.iter().map(|text| text.parse().map_err(|error| invalid(text, format!("{error}")))).collect()
 }
 
 fn created_entry(stored: StoredCaller) -> CallerEntry {

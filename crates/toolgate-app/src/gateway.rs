@@ -21,6 +21,7 @@ use toolgate_mcp::transport::lines;
 use toolgate_runtime::questions::{QuestionQueue, Responder};
 use toolgate_runtime::runtime::{DiscoveryGrace, StartError};
 use toolgate_runtime::{ClientFeatures, Runtime};
+use toolgate_server::project::ProjectService;
 use toolgate_server::runs::RunService;
 use toolgate_server::{CallerDirectory, Gateway, GatewayError, GatewayParts};
 use toolgate_store::registry::Registry;
@@ -29,6 +30,7 @@ use toolgate_types::profile::ProfileName;
 use toolgate_types::server::OutputEncoding;
 use toolgate_types::{BrowserUrl, Caller, Secret, ServeConfig};
 
+use crate::admin::ProjectAdmin;
 use crate::agent::{AgentParts, AgentService};
 use crate::app::{App, AppBuilder, AppError, StartFailure};
 use crate::callers::GatewayCallers;
@@ -108,6 +110,10 @@ impl GatewayAssembly {
             registry: registry.as_ref().map(|registry| registry.registry().clone()),
             questions: app.questions.clone(),
             runs: agent,
+            project: registry.as_ref().map(|opened| {
+                let admin = ProjectAdmin::new(app.files.clone(), opened.registry().clone());
+                Arc::new(admin) as Arc<dyn ProjectService>
+            }),
             session_keys,
             ..GatewayParts::new(Arc::clone(&app.runtime), serve_config, callers, app.project_log.clone())
         };

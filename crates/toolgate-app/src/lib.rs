@@ -45,6 +45,7 @@
 // The future of a run nests those of the agent loop, the pipeline and the client of a server.
 #![recursion_limit = "256"]
 
+mod admin;
 mod agent;
 mod app;
 mod callers;
@@ -64,6 +65,7 @@ use std::process::ExitCode;
 
 use toolgate_mcp::scan::{ScanError, ScanLimits};
 
+pub use crate::admin::replace_file;
 pub use crate::agent::{replay_agent, run_store, run_until_stopped};
 pub use crate::app::{App, AppBuilder, AppError, StartFailure, UnknownName, servers_with_tool};
 pub use crate::callers::{CallerChangeError, CallerEntry, KeyEntry, NewCaller, ProjectCallers};

@@ -190,7 +190,12 @@ mod tests {
         let begin = CallBegin {
             call: "c1",
             caller: "ann",
-            identity: CallIdentity { person: Some("ann"), groups: &[group], credential: Some("key/laptop") },
+            identity: CallIdentity {
+                person: Some("ann"),
+                groups: &[group],
+                credential: Some("key/laptop"),
+                secrets: None,
+            },
             operation: OperationKind::Resource,
             tool: "file:///a",
             session: Some("s1"),

@@ -24,6 +24,7 @@ use crate::keys::{ConfigValue, KeyTable};
 use crate::load::{PROJECT_FILES, parse, to_absolute};
 use crate::node::{MapEntry, Node, Value};
 use crate::problem::{Problem, Report, Severity};
+use crate::read::{FileFormat, read};
 use crate::self_listing;
 
 /// A program whose servers can be imported.
@@ -210,6 +211,37 @@ pub fn plan_import(
     let report = Report::new(cx.sources, cx.problems, cx.secrets);
     let secrets = moved.lines;
     ImportPlan { servers, inputs, secrets, registry, unlinked_project_file: unnamed_in, duplicates, report }
+}
+
+/// Returns the servers of a text in any dialect, with their values as they are written. Reads no file.
+pub fn parse_servers(text: &str, project: &Path, environment: &Environment) -> (Vec<ImportedServer>, Report) {
+    let mut cx = Context::new(to_absolute(project, environment), environment);
+    let mut servers = Vec::new();
+    let format = FileFormat::guess(text);
+    // The format follows from the extension.
+    let name = Path::new(match format {
+        FileFormat::Json => "pasted.json",
+        FileFormat::Toml => "pasted.toml",
+        FileFormat::Yaml => "pasted.yaml",
+    });
+    let id = cx.sources.add(name.display().to_string(), text.to_owned(), Some(name.to_owned()));
+    match read(&cx.sources, id, format) {
+        Err(problem) => cx.push(problem),
+        Ok(node) => {
+            let entries = source_entries(&node, name, None, &[], &mut cx);
+            for server in entries {
+                if let Some(why) = rejection_reason(&server).or_else(|| self_listing_reason(&server, &cx)) {
+                    let message = format!("MCP server `{}` was not imported: {why}", server.key);
+                    cx.push(Problem::warning(server.key_span, message));
+                    continue;
+                }
+                let entry = to_json_value(&drop_unknown(&server, &mut cx));
+                let from = name.display().to_string();
+                servers.push(ImportedServer { name: server.key, entry, from, path: PathBuf::new() });
+            }
+        }
+    }
+    (servers, Report::new(cx.sources, cx.problems, cx.secrets))
 }
 
 /// Returns the servers of a file, with the keys of Toolgate.

@@ -44,7 +44,8 @@ pub use feature::inputs::InputSpec;
 pub use feature::policy::{PolicyFile, load_rules};
 pub use feature::registries::RegistryPaths;
 pub use import::{
-    ClientProgram, DuplicateServer, ImportPlan, ImportSource, ImportedServer, add_servers, plan_import,
+    ClientProgram, DuplicateServer, ImportPlan, ImportSource, ImportedServer, add_servers, parse_servers,
+    plan_import,
 };
 pub use keys::closest_match;
 pub use load::{LoadOutcome, load, load_with_overlay};

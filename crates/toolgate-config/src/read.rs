@@ -33,6 +33,19 @@ impl FileFormat {
             _ => Self::Yaml,
         }
     }
+
+    /// Returns the format of a text without a file name, by its first line with content.
+    pub(crate) fn guess(text: &str) -> Self {
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        match lines.next() {
+            Some(line) if line.starts_with('{') || line.starts_with("//") || line.starts_with("/*") => {
+                Self::Json
+            }
+            Some(line) if line.starts_with('[') && line.contains(']') => Self::Toml,
+            Some(line) if line.split(':').next().is_some_and(|key| key.contains('=')) => Self::Toml,
+            _ => Self::Yaml,
+        }
+    }
 }
 
 /// Parses a source, or returns the problem that prevents it.

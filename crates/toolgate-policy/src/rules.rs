@@ -54,6 +54,15 @@ pub struct RuleSet {
     warnings: Vec<RuleError>,
 }
 
+/// The version of rules with this text. It identifies the text, valid or not.
+pub fn text_version(text: &str) -> String {
+    let mut version = String::from("sha256:");
+    for byte in Sha256::digest(text) {
+        let _ = write!(version, "{byte:02x}");
+    }
+    version
+}
+
 /// The result of evaluating all rules for one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuleOutcome {
@@ -97,10 +106,6 @@ impl RuleSet {
         if !errors.is_empty() {
             return Err(errors);
         }
-        let mut version = String::from("sha256:");
-        for byte in Sha256::digest(text) {
-            let _ = write!(version, "{byte:02x}");
-        }
         let warnings = result
             .validation_warnings()
             .map(|warning| type_error(warning, warning.policy_id(), &set))
@@ -110,7 +115,7 @@ impl RuleSet {
             set,
             slices: Arc::default(),
             arguments: ArgumentUses::in_rules(text),
-            version: version.into(),
+            version: text_version(text).into(),
             warnings,
         })
     }

@@ -36,6 +36,14 @@ pub struct AccessChange {
 }
 
 impl Runtime {
+    /// The decisions on calls of these tools without arguments, by the rules in use. One row per caller.
+    pub fn access_matrix(&self, callers: &[Caller], tools: &[&CatalogTool]) -> Vec<Vec<DecisionKind>> {
+        let (rules, profiles) = (self.access_rules(), self.profiles());
+        let view = AccessView { rules: &rules, profiles: &profiles, groups: &[] };
+        let row = |caller: &Caller| tools.iter().map(|tool| level(view, Some(caller), tool)).collect();
+        callers.iter().map(row).collect()
+    }
+
     /// Returns the tools that callers, and members of groups, gain or lose.
     pub fn compare_access(&self, before: AccessView<'_>, after: AccessView<'_>) -> Vec<AccessChange> {
         let catalog = self.catalog();
@@ -80,11 +88,14 @@ impl Runtime {
     }
 }
 
-/// A caller without permissions of its own that is in one group.
 fn member_of(view: AccessView<'_>, name: &str) -> Option<Caller> {
-    let group = view.groups.iter().find(|group| group.name.as_str() == name)?;
+    view.groups.iter().find(|group| group.name.as_str() == name).map(any_member)
+}
+
+/// A caller without permissions of its own that is in one group.
+pub fn any_member(group: &Arc<Group>) -> Caller {
     let id = "any-member".parse().expect("a valid id");
-    Some(Caller { groups: vec![Arc::clone(group)], ..Caller::new(id, Vec::new()) })
+    Caller { groups: vec![Arc::clone(group)], ..Caller::new(id, Vec::new()) }
 }
 
 /// The decision on a call without arguments.

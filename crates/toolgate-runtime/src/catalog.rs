@@ -13,7 +13,9 @@ use serde::{Serialize, Serializer};
 use toolgate_audit::SecretFields;
 use toolgate_policy::{SchemaValidator, TargetKind, ToolAttributes, schema};
 use toolgate_redact::printable;
-use toolgate_types::tool::{Category, Deprecation, Permission, RateLimit, ResponseTime, ToolContract};
+use toolgate_types::tool::{
+    Category, Deprecation, FollowUp, Permission, RateLimit, ResponseTime, ToolContract,
+};
 use toolgate_types::{
     ApiSpec, HumanDuration, OnCollision, Profile, ServerName, ServerSpec, ToolDefinition, ToolLimits,
     ToolSettings,
@@ -169,6 +171,15 @@ pub enum ToolState {
 }
 
 impl ToolState {
+    /// Name in listings.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Quarantined { .. } => "quarantined",
+            Self::Removed { .. } => "removed",
+        }
+    }
+
     /// The reason why the tool cannot be called.
     pub fn reason(&self) -> Option<&str> {
         match self {
@@ -189,18 +200,15 @@ pub enum QuarantineCause {
     NotApproved,
     /// The definition differs from its pin.
     Changed,
+    /// A person rejected the definition.
+    Rejected,
 }
 
 impl Serialize for ToolState {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
         let mut fields = serializer.serialize_struct("ToolState", 2)?;
-        let state = match self {
-            Self::Ready => "ready",
-            Self::Quarantined { .. } => "quarantined",
-            Self::Removed { .. } => "removed",
-        };
-        fields.serialize_field("state", state)?;
+        fields.serialize_field("state", self.label())?;
         fields.serialize_field("reason", &self.reason())?;
         fields.end()
     }
@@ -479,6 +487,16 @@ impl CatalogTool {
             && (&self.permissions, &self.contract, &self.tags)
                 == (&other.permissions, &other.contract, &other.tags)
             && about(self) == about(other)
+    }
+
+    /// The definition of an own tool, as it is configured.
+    pub fn own_definition(&self) -> Option<&Arc<ToolDefinition>> {
+        self.source.as_ref()
+    }
+
+    /// Declared next steps.
+    pub fn declared_steps(&self) -> &[FollowUp] {
+        self.follow_ups.steps()
     }
 
     /// The tool as the policy sees it.

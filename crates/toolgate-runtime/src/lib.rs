@@ -9,6 +9,7 @@ pub mod builtins;
 pub mod catalog;
 mod date;
 mod metering;
+pub mod misfits;
 mod operation;
 pub mod pins;
 pub mod pipeline;

@@ -65,6 +65,20 @@ pub struct ServerPins {
     /// By the server's own tool names.
     #[serde(default)]
     tools: BTreeMap<String, Pin>,
+    /// Definitions that a person rejected, by the server's own tool names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    rejected: BTreeMap<String, Rejection>,
+}
+
+/// A definition that a person rejected. Another definition of the tool is not concerned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rejection {
+    /// Hash of the definition.
+    pub hash: Box<str>,
+    pub at: String,
+    /// Name of the person.
+    pub by: String,
 }
 
 /// A pinned definition.
@@ -159,6 +173,22 @@ impl PinSet {
         self.servers.get(server.as_str()).is_some_and(|pins| pins.approved)
     }
 
+    /// The rejection of a definition, if a person rejected it.
+    pub fn rejection(&self, server: &ServerName, tool: &str, hash: &str) -> Option<&Rejection> {
+        let rejection = self.servers.get(server.as_str())?.rejected.get(tool)?;
+        (*rejection.hash == *hash).then_some(rejection)
+    }
+
+    /// Rejects definitions. A later rejection of a tool replaces an earlier one.
+    pub fn reject(&mut self, server: &ServerName, tools: impl IntoIterator<Item = (String, Rejection)>) {
+        let pins = self.servers.entry(server.as_str().to_owned()).or_default();
+        for (tool, rejection) in tools {
+            if pins.rejected.len() < MAX_PINS || pins.rejected.contains_key(&tool) {
+                pins.rejected.insert(tool, rejection);
+            }
+        }
+    }
+
     /// Returns true if new tools of the server need approval.
     pub fn needs_review(&self, server: &ServerName) -> bool {
         self.servers.get(server.as_str()).is_some_and(|pins| pins.review_new)
@@ -198,7 +228,10 @@ impl PinSet {
         let room = self.room(server);
         let pins = self.servers.entry(server.as_str().to_owned()).or_default();
         pins.approved = true;
-        pins.tools.extend(tools);
+        for (name, pin) in tools {
+            pins.rejected.remove(&name);
+            pins.tools.insert(name, pin);
+        }
         if room.names < MAX_PINS / 2 || room.bytes < MAX_PIN_BYTES / 2 {
             let before = pins.tools.len();
             pins.tools.retain(|name, _| offered.contains(name));
@@ -236,6 +269,22 @@ mod tests {
         pins.add(new(&server, MAX_PINS..2 * MAX_PINS));
         assert_eq!(pins.tool_names(&server).count(), MAX_PINS);
         assert!(pins.room(&"other".parse().unwrap()).take(&pin(1)), "each server has its own room");
+    }
+
+    #[test]
+    fn a_rejection_holds_for_one_definition_until_it_is_approved() {
+        let server: ServerName = "s".parse().unwrap();
+        let rejection = |hash: &str| Rejection { hash: hash.into(), at: String::new(), by: "ann".to_owned() };
+        let mut pins = PinSet::default();
+        pins.reject(&server, [("t".to_owned(), rejection("h"))]);
+        assert!(pins.rejection(&server, "t", "h").is_some() && !pins.is_approved(&server));
+        assert!(
+            pins.rejection(&server, "t", "other").is_none() && pins.rejection(&server, "u", "h").is_none()
+        );
+        let text = serde_json::to_string(&pins.servers).unwrap();
+        assert_eq!(serde_json::from_str::<BTreeMap<String, ServerPins>>(&text).unwrap(), pins.servers);
+        pins.approve(&server, [("t".to_owned(), pin(1))], &HashSet::new());
+        assert!(pins.rejection(&server, "t", "h").is_none());
     }
 
     #[test]

@@ -677,7 +677,8 @@ impl Runtime {
             Decision::Ask(question) => {
                 let approved_by = state.task.as_ref().and_then(|task| task.approved_by.as_deref());
                 // Boxed: most calls need no approval, and its future is deep.
-                Box::pin(self.request_approval(question, tool, operation, approved_by)).await?
+                let tainted = state.tainted;
+                Box::pin(self.request_approval(question, tool, operation, (approved_by, tainted))).await?
             }
         };
         let note = match grant.approved_by() {

@@ -2,10 +2,10 @@
 //!
 //! Questions come from the tool `request_human_input`, from policy rules that ask for approval, and from agents. The
 //! responders of the queue (such as the terminal) or a person at a front end answer them. Invariants: the first valid
-//! answer wins and no second one is accepted; the number, size and age of questions are bounded; a question is withdrawn
-//! when its call is dropped.
+//! answer wins and no second one is accepted; the number, size and age of questions are bounded, and so are those that are
+//! kept after their end; a question is withdrawn when its call is dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -30,13 +30,16 @@ pub use input::{REQUEST_HUMAN_INPUT, input_tool};
 /// The trait that asks a person, and the questions it asks.
 pub use toolgate_upstream::questions::{
     Answer, AnswerSchema, ApprovalQuestion, ElicitationQuestion, HumanReply, InputQuestion, InvalidAnswer,
-    LoginPage, MaskedPart, NoAnswer, NoResponder, Question, QuestionKind, Responder, ShownArguments,
-    masked_parts,
+    LoginPage, MaskedPart, NoAnswer, NoResponder, Question, QuestionContext, QuestionKind, Responder,
+    ShownArguments, masked_parts,
 };
 
 /// Open questions in total, and per caller.
 const MAX_OPEN: usize = 256;
 const MAX_OPEN_PER_CALLER: usize = 16;
+/// Ended questions that are kept, and the size of their texts and arguments.
+const MAX_ENDED: usize = 500;
+const MAX_ENDED_BYTES: usize = 16 << 20;
 
 /// An open question, as shown to people.
 #[derive(Debug, Clone, Serialize)]
@@ -65,7 +68,58 @@ pub struct OpenQuestion {
     pub session: Option<String>,
     pub asked_at: String,
     pub expires_at: String,
+    #[serde(flatten)]
+    pub context: QuestionContext,
 }
+
+/// The end of a question. It does not hold the value of an answer: that is for the tool that asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuestionEnd {
+    pub state: EndState,
+    pub at: String,
+    /// Name of the person that answered.
+    pub by: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndState {
+    /// A call was approved, or input was given.
+    Accepted,
+    /// A call was not approved, or no input was given.
+    Declined,
+    /// No one answered in time.
+    Expired,
+    /// The call ended, or the gateway was stopped.
+    Withdrawn,
+}
+
+impl EndState {
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Declined => "declined",
+            Self::Expired => "expired",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
+}
+
+impl QuestionEnd {
+    fn new(state: EndState, by: Option<String>) -> Self {
+        Self { state, at: format!("{:.3}", Timestamp::now()), by }
+    }
+
+    fn answered(reply: &HumanReply) -> Self {
+        let state = match &reply.answer {
+            Answer::Value(Json::Bool(false)) | Answer::Declined(_) => EndState::Declined,
+            Answer::Value(_) => EndState::Accepted,
+        };
+        Self::new(state, Some(reply.by.clone()))
+    }
+}
+
+/// A question that is not open any more.
+pub type EndedQuestion = (Arc<QueuedQuestion>, QuestionEnd);
 
 /// Reasons why an answer is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +154,7 @@ impl QueuedQuestion {
         let expires_at = format!("{:.3}", now.saturating_add(left).unwrap_or(now));
         let details = match &*question {
             Question::Approval(asked) | Question::Sampling(asked) => {
-                let ApprovalQuestion { text, arguments, caller, tool, session } = asked.clone();
+                let ApprovalQuestion { text, arguments, caller, tool, session, context } = asked.clone();
                 OpenQuestion {
                     id,
                     kind,
@@ -114,6 +168,7 @@ impl QueuedQuestion {
                     session,
                     asked_at,
                     expires_at,
+                    context,
                 }
             }
             Question::Input(input) => OpenQuestion {
@@ -129,10 +184,20 @@ impl QueuedQuestion {
                 session: input.session.clone(),
                 asked_at,
                 expires_at,
+                context: input.context.clone(),
             },
             Question::Elicitation(_) | Question::Login(_) => return None,
         };
         Some(Self { details, question })
+    }
+
+    /// Size of the parts that come from outside.
+    fn size_bytes(&self) -> usize {
+        let arguments = self.arguments();
+        let arguments = arguments.map_or(0, |it| it.text.len() * 2 + it.full.as_ref().map_or(0, String::len));
+        let OpenQuestion { text, choices, schema, .. } = &self.details;
+        let schema = schema.as_ref().map_or(0, |schema| schema.to_string().len() * 2);
+        arguments + text.len() * 2 + choices.iter().map(String::len).sum::<usize>() + schema
     }
 
     /// The arguments of the call to approve.
@@ -157,7 +222,24 @@ pub struct QuestionQueue {
 #[derive(Default)]
 struct QueueState {
     open: BTreeMap<String, (Arc<QueuedQuestion>, oneshot::Sender<HumanReply>)>,
+    /// Oldest first.
+    ended: VecDeque<EndedQuestion>,
+    ended_bytes: usize,
     closed: bool,
+}
+
+impl QueueState {
+    /// Ends an open question. `None` if it is not open: then it has ended already.
+    fn end(&mut self, id: &str, end: QuestionEnd) -> Option<oneshot::Sender<HumanReply>> {
+        let (question, sender) = self.open.remove(id)?;
+        self.ended_bytes += question.size_bytes();
+        self.ended.push_back((question, end));
+        while self.ended.len() > MAX_ENDED || self.ended_bytes > MAX_ENDED_BYTES {
+            let Some((oldest, _)) = self.ended.pop_front() else { break };
+            self.ended_bytes -= oldest.size_bytes();
+        }
+        Some(sender)
+    }
 }
 
 impl QuestionQueue {
@@ -202,6 +284,17 @@ impl QuestionQueue {
         self.lock_state().open.get(id).map(|(question, _)| Arc::clone(question))
     }
 
+    /// The last questions that ended, newest first.
+    pub fn ended(&self, kind: QuestionKind) -> Vec<EndedQuestion> {
+        let state = self.lock_state();
+        state.ended.iter().rev().filter(|(question, _)| question.details.kind == kind).cloned().collect()
+    }
+
+    /// One of the last questions that ended.
+    pub fn get_ended(&self, id: &str) -> Option<EndedQuestion> {
+        self.lock_state().ended.iter().find(|(question, _)| question.details.id == id).cloned()
+    }
+
     /// Adds an approval or a question for input, and asks all responders, including an extra one for this question only.
     /// The first valid answer wins.
     ///
@@ -236,7 +329,22 @@ impl QuestionQueue {
                 }
             }
         };
-        timeout_at(deadline, first).await.unwrap_or(Err(NoAnswer::TimedOut))
+        let outcome = timeout_at(deadline, first).await.unwrap_or(Err(NoAnswer::TimedOut));
+        let end = match &outcome {
+            Ok(reply) => QuestionEnd::answered(reply),
+            Err(NoAnswer::TimedOut) => QuestionEnd::new(EndState::Expired, None),
+            Err(_) => QuestionEnd::new(EndState::Withdrawn, None),
+        };
+        self.end(&queued.details.id, end);
+        outcome
+    }
+
+    /// Ends a question, unless it has ended already.
+    fn end(&self, id: &str, end: QuestionEnd) {
+        let was_open = self.lock_state().end(id, end).is_some();
+        if was_open {
+            self.notify_change();
+        }
     }
 
     fn enqueue(
@@ -281,7 +389,7 @@ impl QuestionQueue {
         }
         question.question.check(&reply.answer)?;
         // Removing the entry decides a race between two answers.
-        let (_, sender) = self.lock_state().open.remove(id).ok_or_else(not_open)?;
+        let sender = self.lock_state().end(id, QuestionEnd::answered(&reply)).ok_or_else(not_open)?;
         self.notify_change();
         sender.send(reply).map_err(|_| not_open())
     }
@@ -290,7 +398,10 @@ impl QuestionQueue {
     pub fn close(&self) {
         let mut state = self.lock_state();
         state.closed = true;
-        state.open.clear();
+        let open: Vec<String> = state.open.keys().cloned().collect();
+        for id in open {
+            state.end(&id, QuestionEnd::new(EndState::Withdrawn, None));
+        }
         drop(state);
         self.notify_change();
     }
@@ -336,10 +447,7 @@ struct WithdrawOnDrop<'a> {
 
 impl Drop for WithdrawOnDrop<'_> {
     fn drop(&mut self) {
-        let was_open = self.queue.lock_state().open.remove(self.id).is_some();
-        if was_open {
-            self.queue.notify_change();
-        }
+        self.queue.end(self.id, QuestionEnd::new(EndState::Withdrawn, None));
     }
 }
 

@@ -37,10 +37,12 @@ mod credentials;
 mod inputs;
 mod live_catalog;
 mod managed_server;
+mod masked_entry;
 mod recorder;
 mod refresh;
 mod secret_rules;
 mod server_events;
+mod server_test;
 mod setup;
 mod sources;
 mod tool_states;
@@ -53,9 +55,11 @@ pub use client_lists::{ListFilter, ListViewer};
 use inputs::Inputs;
 use live_catalog::LiveCatalog;
 use managed_server::ManagedServer;
-pub use managed_server::ServerStatus;
+pub use managed_server::{LoginStatus, ServerError, ServerStatus};
+pub use masked_entry::MaskedValue;
 use recorder::CallRecorder;
 use secret_rules::SecretRules;
+pub use server_test::ServerTest;
 pub use setup::RuntimeSetup;
 use sources::{ServerOptions, ToolSources};
 use tool_states::ToolStates;
@@ -433,6 +437,20 @@ impl Runtime {
         let inputs = self.sources.load();
         let servers = inputs.servers.iter().map(|managed| managed.status(&catalog));
         servers.chain(inputs.apis.iter().map(|api| api_status(api, &catalog))).collect()
+    }
+
+    /// The last lines that the process of a server wrote to stderr, with secrets masked, and true if it is running. `None`
+    /// if there is no such server.
+    pub fn server_stderr(&self, name: &str, limit: usize) -> Option<(bool, Vec<String>)> {
+        if self.sources.api(name).is_some() {
+            return Some((false, Vec::new()));
+        }
+        let server = self.sources.server(name)?;
+        let live = server.live_stderr(limit);
+        let is_running = matches!(server.state(), ServerState::Ready(_));
+        let mut lines = if is_running { live } else { server.history().stderr };
+        lines.drain(..lines.len().saturating_sub(limit));
+        Some((is_running, lines.iter().map(|line| self.redact(line)).collect()))
     }
 
     /// Approved servers with their offers, in configuration order.

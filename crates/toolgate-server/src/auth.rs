@@ -29,6 +29,7 @@ use toolgate_types::{Caller, CallerId, ErrorCode, Group, KeyHash, ServeConfig};
 use crate::listener::tls::PeerCertificate;
 use crate::listener::{ConnectionEnds, client_key};
 pub use crate::response::HttpError;
+use crate::routes::EXPLICIT_PERMISSIONS;
 
 mod authenticated;
 mod callers;
@@ -334,20 +335,16 @@ impl Authenticator {
     }
 }
 
-/// Checks that a caller has a permission.
-fn require_permission(caller: &Caller, permission: &str) -> Result<(), HttpError> {
+/// Checks that a caller has a permission for management. Wildcards do not count for [`EXPLICIT_PERMISSIONS`].
+pub(crate) fn require_permission(caller: &Caller, permission: &str) -> Result<(), HttpError> {
+    let is_explicit = EXPLICIT_PERMISSIONS.contains(&permission);
     let permission: Permission = permission.parse().expect("required permissions are valid");
-    if caller.has_permission(&permission) { Ok(()) } else { Err(HttpError::missing_permission(&permission)) }
-}
-
-/// Checks that a caller has a permission by its exact name; wildcards do not count.
-pub(crate) fn require_explicit_permission(caller: &Caller, permission: &str) -> Result<(), HttpError> {
-    let permission: Permission = permission.parse().expect("required permissions are valid");
-    if caller.has_explicit_permission(&permission) {
-        Ok(())
+    let has = if is_explicit {
+        caller.has_explicit_permission(&permission)
     } else {
-        Err(HttpError::missing_permission(&permission))
-    }
+        caller.has_permission(&permission)
+    };
+    if has { Ok(()) } else { Err(HttpError::missing_permission(&permission)) }
 }
 
 /// Authority of a request. `None` if it is missing, repeated or contradictory.

@@ -18,6 +18,7 @@ mod login;
 mod mcp;
 mod mcp_service;
 pub mod profile;
+pub mod project;
 pub mod reference;
 mod response;
 mod rest;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
 use toolgate_audit::ProjectLog;
 use toolgate_mcp::Link;
 use toolgate_mcp::server::SessionKeys;
@@ -50,10 +52,16 @@ pub use crate::listener::bind;
 pub use crate::listener::tls::TlsError;
 use crate::mcp::McpFrontEnd;
 use crate::mcp_service::McpCaller;
+use crate::project::ProjectService;
 use crate::rest::AllowList;
 use crate::rest::executions::LogQueries;
 use crate::runs::{AgentRuns, RunService};
 use crate::streams::StreamLimits;
+
+/// Uses of the files of the project at the same time.
+const MAX_PROJECT_USES: usize = 2;
+/// Tests of servers at the same time.
+const MAX_SERVER_TESTS: usize = 4;
 
 /// Errors that prevent the gateway from starting.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +95,8 @@ pub struct GatewayParts {
     pub questions: Option<Arc<QuestionQueue>>,
     /// Enables agent runs.
     pub runs: Option<Arc<dyn RunService>>,
+    /// Enables reading and changing the files of the project.
+    pub project: Option<Arc<dyn ProjectService>>,
     /// Keys that sign the ids of MCP sessions.
     pub session_keys: SessionKeys,
 }
@@ -100,7 +110,17 @@ impl GatewayParts {
         log: ProjectLog,
     ) -> Self {
         let session_keys = SessionKeys::random();
-        Self { runtime, config, callers, log, registry: None, questions: None, runs: None, session_keys }
+        Self {
+            runtime,
+            config,
+            callers,
+            log,
+            registry: None,
+            questions: None,
+            runs: None,
+            project: None,
+            session_keys,
+        }
     }
 }
 
@@ -118,6 +138,11 @@ pub struct Gateway {
     pub(crate) runs: AgentRuns,
     pub(crate) questions: Option<Arc<QuestionQueue>>,
     pub(crate) registry: Option<Registry>,
+    pub(crate) project: Option<Arc<dyn ProjectService>>,
+    /// Uses of the files of the project at the same time: each may load all of them.
+    pub(crate) project_uses: Semaphore,
+    /// Tests of servers at the same time: each starts a program or a connection.
+    pub(crate) server_tests: Semaphore,
     /// Limits of registry entries that arrive over the network.
     pub(crate) allowed: ArcSwap<AllowList>,
     /// Changed sections of the configuration that wait for a restart.
@@ -130,7 +155,8 @@ impl Gateway {
     /// # Errors
     /// Fails if a TLS file, or a file with the keys of a token issuer, is unusable.
     pub fn new(parts: GatewayParts) -> Result<Arc<Self>, GatewayError> {
-        let GatewayParts { runtime, config, callers, log, registry, questions, runs, session_keys } = parts;
+        let GatewayParts { runtime, config, callers, log, registry, questions, runs, project, session_keys } =
+            parts;
         let lifecycle = Arc::new(Lifecycle::default());
         let max_body = usize::try_from(config.max_body.bytes()).unwrap_or(usize::MAX);
         Ok(Arc::new(Self {
@@ -142,6 +168,9 @@ impl Gateway {
             runs: AgentRuns::new(runs),
             questions,
             registry,
+            project,
+            project_uses: Semaphore::new(MAX_PROJECT_USES),
+            server_tests: Semaphore::new(MAX_SERVER_TESTS),
             allowed: ArcSwap::from_pointee(AllowList::new(&config)),
             pending_restart: ArcSwap::default(),
             runtime,

@@ -12,7 +12,7 @@ use crate::health::GAUGES;
 use crate::response::status_of_code;
 use crate::rest::openapi::reason;
 use crate::route::{ApiOperation, Requirement, ResponseContent, Route};
-use crate::routes::{ROUTES, SERVERS_EXEC};
+use crate::routes::{POLICY_WRITE, ROUTES, SERVERS_EXEC};
 
 /// Error codes of the HTTP front ends, besides those of calls.
 const HTTP_CODES: [(&str, &str, &str); 12] = [
@@ -103,6 +103,8 @@ fn requirement(need: Requirement) -> String {
         Requirement::AnyCaller | Requirement::Profile => "any caller".to_owned(),
         Requirement::OwnOr(permission) => format!("own items; `{permission}` for those of others"),
         Requirement::Permission(permission) => format!("`{permission}`"),
+        Requirement::Both(one, other) => format!("`{one}` and `{other}`"),
+        Requirement::Details(needed, details) => format!("`{needed}`; `{details}` shows more"),
         Requirement::ToolPermissions => "those of the tool".to_owned(),
     }
 }
@@ -118,15 +120,15 @@ pub fn permissions_page() -> String {
     );
     let mut endpoints: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for route in ROUTES.rows() {
-        if let Requirement::Permission(permission)
-        | Requirement::PublicOr(permission)
-        | Requirement::OwnOr(permission) = route.need
-        {
-            let note = match route.need {
-                Requirement::PublicOr(_) => " (details)",
-                Requirement::OwnOr(_) => " (items of other callers)",
-                _ => "",
-            };
+        let demanded = match route.need {
+            Requirement::Permission(permission) => vec![(permission, "")],
+            Requirement::Both(one, other) => vec![(one, ""), (other, "")],
+            Requirement::Details(needed, details) => vec![(needed, ""), (details, " (details)")],
+            Requirement::PublicOr(permission) => vec![(permission, " (details)")],
+            Requirement::OwnOr(permission) => vec![(permission, " (items of other callers)")],
+            _ => Vec::new(),
+        };
+        for (permission, note) in demanded {
             endpoints.entry(permission).or_default().push(format!("`{} {}`{note}", route.method, route.path));
         }
     }
@@ -136,7 +138,8 @@ pub fn permissions_page() -> String {
     let _ = write!(
         page,
         "| `{SERVERS_EXEC}` | in addition, for entries of servers and tools that choose a program |\n\n\
-         `*:*` includes all of them except `{SERVERS_EXEC}`, which no wildcard includes: it must be granted by this name.\n"
+         `*:*` includes all of them except `{SERVERS_EXEC}` and `{POLICY_WRITE}`, which no wildcard includes: they must be \
+         granted by name.\n"
     );
     page
 }

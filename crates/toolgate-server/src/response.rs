@@ -47,6 +47,8 @@ pub struct HttpError {
 pub(crate) struct ErrorDetails {
     /// All problems found.
     pub(crate) problems: Vec<RegistryProblem>,
+    /// The same, with their positions in a text that was sent.
+    pub(crate) positions: Vec<serde_json::Value>,
     /// Current revision, if the client expected another one.
     pub(crate) revision: Option<Revision>,
     /// `Allow` header: the methods of the path.
@@ -106,6 +108,12 @@ impl HttpError {
         }
     }
 
+    /// The error as a part of a response, such as the outcome of one item of several.
+    pub(crate) fn summary(&self) -> serde_json::Value {
+        let problems = self.details.as_ref().map(|details| &details.problems);
+        json!({ "code": self.code, "message": self.message, "hint": self.hint, "problems": problems })
+    }
+
     pub(crate) fn is_retryable(&self) -> bool {
         matches!(self.status.as_u16(), 408 | 429 | 503)
     }
@@ -115,7 +123,7 @@ impl HttpError {
         let class = self.class();
         let retryable = self.is_retryable();
         let Self { status, code, message, hint, retry_after, challenge, details } = self;
-        let ErrorDetails { problems, revision, allowed_methods } =
+        let ErrorDetails { problems, positions, revision, allowed_methods } =
             details.map(|details| *details).unwrap_or_default();
         let mut error = json!({
             "code": code,
@@ -132,6 +140,9 @@ impl HttpError {
         }
         if !problems.is_empty() {
             error["problems"] = json!(problems);
+        }
+        if !positions.is_empty() {
+            error["problems"] = json!(positions);
         }
         if let Some(revision) = revision {
             error["revision"] = json!(revision);

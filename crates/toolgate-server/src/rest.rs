@@ -11,9 +11,15 @@ pub(crate) mod docs_page;
 pub(crate) mod executions;
 mod guard;
 pub(crate) mod items;
+pub(crate) mod me;
 pub(crate) mod openapi;
+mod paging;
+pub(crate) mod policy;
+pub(crate) mod profiles;
 pub(crate) mod questions;
+mod recorded;
 pub(crate) mod runs;
+pub(crate) mod server_test;
 pub(crate) mod servers;
 pub(crate) mod tools;
 

@@ -33,10 +33,15 @@ pub(crate) enum Requirement {
     PublicOr(&'static str),
     /// Any authenticated caller; each sees what it may see.
     AnyCaller,
-    /// Any authenticated caller for its own items; callers with this permission for those of all callers.
+    /// Any authenticated caller for its own items; callers with this permission for those of all callers, and for
+    /// details.
     OwnOr(&'static str),
     /// Callers with this permission.
     Permission(&'static str),
+    /// Callers with both permissions.
+    Both(&'static str, &'static str),
+    /// Callers with the first permission; those with the second one too see details.
+    Details(&'static str, &'static str),
     /// Callers with the permissions of the tool. The pipeline checks them, because they depend on the tool.
     ToolPermissions,
     /// Callers that may use the profile in the path, or that need none if there is none in it.
@@ -57,6 +62,15 @@ impl Requirement {
         matches!(self, Self::Public | Self::PublicOr(_))
     }
 
+    /// The permissions that every request needs.
+    pub(crate) fn permissions(self) -> Vec<&'static str> {
+        match self {
+            Self::Permission(one) | Self::Details(one, _) => vec![one],
+            Self::Both(one, other) => vec![one, other],
+            _ => Vec::new(),
+        }
+    }
+
     /// Checks the requirement for a request. The only place where a route demands a permission.
     pub(crate) fn check(
         self,
@@ -71,6 +85,13 @@ impl Requirement {
                 Ok(if auth.require(permission).is_ok() { Access::Full } else { Access::Limited })
             }
             Self::Permission(permission) => auth.require(permission).map(|()| Access::Full),
+            Self::Both(one, other) => {
+                auth.require(one).and_then(|()| auth.require(other)).map(|()| Access::Full)
+            }
+            Self::Details(needed, details) => {
+                auth.require(needed)?;
+                Ok(if auth.require(details).is_ok() { Access::Full } else { Access::Limited })
+            }
             // A profile this caller may not use counts as missing.
             Self::Profile => match gateway.runtime.profiles().resolve(&auth.caller.id, parameter) {
                 Ok(_) => Ok(Access::Full),

@@ -15,12 +15,12 @@ use crate::login;
 use crate::mcp::{sse, stdio, ws};
 use crate::response::ErrorDetails;
 use crate::rest::{
-    call, callers, changes, credentials, docs_page, executions, items, openapi, questions, runs, servers,
-    tools,
+    call, callers, changes, credentials, docs_page, executions, items, me, openapi, policy, profiles,
+    questions, runs, server_test, servers, tools,
 };
 use crate::route::{AdmittedRequest, Handler, Parameter, Requirement, ResponseContent, Route, RouteFuture};
 
-/// Permissions for management. `*:*` includes all of them, except `servers:exec`.
+// Permissions for management. `*:*` includes all of them, except those of [`EXPLICIT_PERMISSIONS`].
 const CALLERS_READ: &str = "callers:read";
 const CALLERS_WRITE: &str = "callers:write";
 const EXECUTIONS_READ: &str = "executions:read";
@@ -30,16 +30,44 @@ const HUMAN_INPUT_ANSWER: &str = "human_input:answer";
 const APPROVALS_READ: &str = "approvals:read";
 const APPROVALS_ANSWER: &str = "approvals:answer";
 const POLICY_READ: &str = "policy:read";
+/// Replace the policy. Its holder can permit itself every tool, and remove the approvals that its own calls need.
+pub(crate) const POLICY_WRITE: &str = "policy:write";
 /// Start agent runs; read and stop runs of other callers.
 const RUNS_START: &str = "runs:start";
 const RUNS_READ: &str = "runs:read";
 const RUNS_STOP: &str = "runs:stop";
 const SERVERS_READ: &str = "servers:read";
 const SERVERS_WRITE: &str = "servers:write";
+/// Read the stderr output of the processes of servers.
+pub(crate) const SERVERS_LOGS: &str = "servers:logs";
 const TOOLS_WRITE: &str = "tools:write";
-/// Choose programs that run on this machine. Wildcards do not include it. No route demands it: it depends on the
-/// content of the body.
+/// Choose programs that run on this machine. No route demands it: it depends on the content of the body.
 pub(crate) const SERVERS_EXEC: &str = "servers:exec";
+
+/// Permissions that no wildcard includes: with each of them, a caller can go beyond all its other ones.
+pub(crate) const EXPLICIT_PERMISSIONS: [&str; 2] = [POLICY_WRITE, SERVERS_EXEC];
+
+/// All permissions for management.
+pub(crate) const MANAGEMENT_PERMISSIONS: [&str; 18] = [
+    APPROVALS_ANSWER,
+    APPROVALS_READ,
+    CALLERS_READ,
+    CALLERS_WRITE,
+    EXECUTIONS_READ,
+    HUMAN_INPUT_ANSWER,
+    HUMAN_INPUT_READ,
+    METRICS_READ,
+    POLICY_READ,
+    POLICY_WRITE,
+    RUNS_READ,
+    RUNS_START,
+    RUNS_STOP,
+    SERVERS_EXEC,
+    SERVERS_LOGS,
+    SERVERS_READ,
+    SERVERS_WRITE,
+    TOOLS_WRITE,
+];
 
 /// Characters of a path shown in an error message.
 const MAX_SHOWN_PATH: usize = 200;
@@ -133,8 +161,31 @@ const TOOL_FILTERS: &[Parameter] = &[
     ("server", "string", "Only tools of this MCP server."),
     ("category", "string", "Only tools of this category."),
     ("tag", "string", "Only tools with this tag."),
+    ("state", "string", "Only tools in this state: `ready`, `quarantined` or `removed`."),
+    ("risk", "string", "Only tools of this risk: `low`, `medium` or `high`."),
     ("limit", "integer", "Maximum number of tools (default and maximum 1000)."),
-    ("cursor", "string", "The `next` of the previous page."),
+    CURSOR,
+];
+/// Selects the next page of a list.
+const CURSOR: Parameter = ("cursor", "string", "The `next` of the previous page.");
+const CALLER_PAGE: &[Parameter] = &[("limit", "integer", "Maximum number of callers."), CURSOR];
+const MATRIX_FILTERS: &[Parameter] = &[
+    ("tool", "string", "Only this tool."),
+    ("server", "string", "Only tools of this MCP server."),
+    ("caller", "string", "Only this caller or group."),
+    ("limit", "integer", "Maximum number of callers and groups (default 50, maximum 200)."),
+    CURSOR,
+    ("tools", "integer", "Maximum number of tools (default 100, maximum 250)."),
+    ("toolsCursor", "string", "The `toolsNext` of the previous page."),
+];
+const RUN_FILTERS: &[Parameter] = &[
+    ("state", "string", "Only runs in this state, such as `running` or `done`."),
+    ("limit", "integer", "Maximum number of runs (default 100, maximum 1000)."),
+    CURSOR,
+];
+const QUESTION_FILTERS: &[Parameter] = &[
+    ("state", "string", "`open` (default), `ended`, or `all`: open ones, then the last that ended."),
+    ("limit", "integer", "Maximum number of ended questions (default 100, maximum 1000)."),
 ];
 const SEARCH_PARAMETERS: &[Parameter] = &[
     (
@@ -199,6 +250,7 @@ fn rows() -> Vec<Route> {
     rows.extend(item_rows());
     rows.extend(server_rows());
     rows.extend(execution_rows());
+    rows.extend(policy_rows());
     rows.extend(question_rows());
     rows.extend(caller_rows());
     rows.extend(credential_rows());
@@ -225,6 +277,12 @@ fn gateway_rows() -> Vec<Route> {
                 "State of the configuration: rejected edits, and sections that wait for a restart.",
             )
             .gives(200, ResponseContent::Json("Configuration")),
+        get("/v1/me", ANY, me::show)
+            .describe("me", "Returns the caller of the request, with its permissions.")
+            .gives(200, ResponseContent::Json("Me")),
+        get("/v1/profiles", Requirement::OwnOr(POLICY_READ), profiles::list)
+            .describe("listProfiles", "Lists the profiles that the caller may use; with `policy:read`, all.")
+            .gives(200, ResponseContent::Json("Profiles")),
         get("/v1/openapi.json", PUBLIC, openapi::show)
             .describe("openapi", "OpenAPI document of this API.")
             .gives(200, ResponseContent::Json("Document")),
@@ -236,6 +294,8 @@ fn gateway_rows() -> Vec<Route> {
 
 fn tool_rows() -> Vec<Route> {
     let write = Requirement::Permission(TOOLS_WRITE);
+    // With the permission, the entry as it is written.
+    let show = Requirement::OwnOr(TOOLS_WRITE);
     vec![
         get("/v1/tools", ANY, tools::list)
             .describe("listTools", "Lists the tools visible to the caller.")
@@ -251,7 +311,7 @@ fn tool_rows() -> Vec<Route> {
             .takes_schema("Execute", Some(call::execute_schema))
             .gives(200, RESULT)
             .or(CALL_ERRORS),
-        get("/v1/tools/search", ANY, tools::search)
+        get("/v1/tools/search", show, tools::search)
             .describe("searchTools", "Searches tools by `q`, and suggests one to use.")
             .query(SEARCH_PARAMETERS)
             .gives(200, ResponseContent::Json("Found"))
@@ -274,7 +334,7 @@ fn tool_rows() -> Vec<Route> {
             .gives(204, ResponseContent::Empty)
             .or(&[404])
             .conditional(),
-        get("/v1/tools/execute", ANY, tools::show_execute)
+        get("/v1/tools/execute", show, tools::show_execute)
             .describe("showToolExecute", "Returns the tool named `execute`.")
             .gives(200, TOOL)
             .or(&[404]),
@@ -295,7 +355,13 @@ fn tool_rows() -> Vec<Route> {
             .gives(204, ResponseContent::Empty)
             .or(&[404])
             .conditional(),
-        get("/v1/tools/{name}", ANY, tools::show).describe("showTool", "Returns a tool.").gives(200, TOOL),
+        get("/v1/tools/{name}", show, tools::show)
+            .describe("showTool", "Returns a tool with its whole contract. `PUT` takes its `entry`.")
+            .gives(200, TOOL),
+        get("/v1/tools/{name}/callers", Requirement::Permission(POLICY_READ), tools::callers)
+            .describe("listToolCallers", "Explains for each caller if it may call a tool.")
+            .query(CALLER_PAGE)
+            .gives(200, ResponseContent::Json("ToolCallers")),
         put("/v1/tools/{name}", write, changes::change_tool)
             .describe("replaceTool", "Replaces a registered tool.")
             .takes("ToolEntry")
@@ -361,8 +427,19 @@ fn server_rows() -> Vec<Route> {
             .takes("ServerEntry")
             .gives(201, CHANGE)
             .conditional(),
-        get("/v1/servers/{name}", read, servers::show)
-            .describe("showServer", "Returns an MCP server with its status.")
+        post("/v1/servers/test", write, server_test::test)
+            .describe("testServer", "Connects to a server without registering it, and shows its offer.")
+            .takes("ServerEntry")
+            .gives(200, ResponseContent::Json("ServerTest"))
+            .or(&[422, 503]),
+        post("/v1/servers/import", write, server_test::import)
+            .describe("importServers", "Shows or registers the servers of a pasted configuration.")
+            .takes_type::<server_test::ImportBody>("ServerImport")
+            .gives(200, ResponseContent::Json("ServersImported"))
+            .or(&[422, 503]),
+        // With the second permission, the entry as it is written.
+        get("/v1/servers/{name}", Requirement::Details(SERVERS_READ, SERVERS_WRITE), servers::show)
+            .describe("showServer", "Returns an MCP server with its status. `PUT` takes its `entry`.")
             .gives(200, SERVER),
         put("/v1/servers/{name}", write, changes::change_server)
             .describe("replaceServer", "Replaces an MCP server.")
@@ -382,6 +459,29 @@ fn server_rows() -> Vec<Route> {
             .describe("reconnect", "Reconnects to an MCP server.")
             .gives(200, SERVER)
             .or(&[503]),
+        get("/v1/servers/{name}/stderr", Requirement::Permission(SERVERS_LOGS), servers::stderr)
+            .describe("serverStderr", "Returns the last lines that the process of a server wrote to stderr.")
+            .query(&[("lines", "integer", "Maximum number of lines (default 100, maximum 1000).")])
+            .gives(200, ResponseContent::Json("ServerStderr")),
+        // With the second permission, recorded calls that do not fit.
+        get(
+            "/v1/servers/{name}/waiting",
+            Requirement::Details(SERVERS_READ, EXECUTIONS_READ),
+            servers::waiting,
+        )
+        .describe("listWaiting", "Lists definitions that wait for approval, and rejected ones.")
+        .gives(200, ResponseContent::Json("WaitingDefinitions"))
+        .or(&[503]),
+        post("/v1/servers/{name}/reject", write, servers::reject)
+            .describe("reject", "Rejects definitions of an MCP server until it changes them again.")
+            .takes_type::<servers::ApprovalBody>("Approval")
+            .gives(200, ResponseContent::Json("RejectedDefinitions"))
+            .or(&[412, 503]),
+        // Callers log in for themselves; with the permission, for the gateway.
+        post("/v1/servers/{name}/login", Requirement::OwnOr(SERVERS_WRITE), servers::login)
+            .describe("startLogin", "Starts a login to an MCP server, and returns the URL for a browser.")
+            .gives(200, ResponseContent::Json("StartedLogin"))
+            .or(&[409]),
         post("/v1/servers/{name}/approve", write, servers::approve)
             .describe("approve", "Approves quarantined tools of an MCP server.")
             .takes_type::<servers::ApprovalBody>("Approval")
@@ -415,11 +515,56 @@ fn execution_rows() -> Vec<Route> {
     ]
 }
 
+fn policy_rows() -> Vec<Route> {
+    let read = Requirement::Permission(POLICY_READ);
+    vec![
+        get("/v1/policy", read, policy::show)
+            .describe("showPolicy", "Returns the text of the policy, with its hash as the `ETag`.")
+            .gives(200, ResponseContent::Json("Policy"))
+            .or(&[503]),
+        put("/v1/policy", Requirement::Permission(POLICY_WRITE), policy::replace)
+            .describe(
+                "replacePolicy",
+                "Replaces the policy. `If-Match` takes the hash of the one it was made from.",
+            )
+            .takes_type::<policy::PolicyBody>("PolicyText")
+            .gives(200, ResponseContent::Json("Policy"))
+            .or(&[412, 422, 503]),
+        post("/v1/policy/check", read, policy::check)
+            .describe("checkPolicy", "Checks a policy with the rest of the project, and changes nothing.")
+            .takes_type::<policy::PolicyBody>("PolicyText")
+            .gives(200, ResponseContent::Json("PolicyCheck"))
+            .or(&[503]),
+        post("/v1/policy/replay", Requirement::Both(POLICY_READ, EXECUTIONS_READ), policy::replay)
+            .describe(
+                "replayPolicy",
+                "Decides recorded calls again with another policy, and changes nothing.",
+            )
+            .takes_type::<policy::ReplayBody>("PolicyReplay")
+            .gives(200, ResponseContent::Json("Replayed"))
+            .or(&[503]),
+        get("/v1/policy/matrix", read, policy::matrix)
+            .describe("policyMatrix", "Returns the decisions for callers and tools, without arguments.")
+            .query(MATRIX_FILTERS)
+            .gives(200, ResponseContent::Json("PolicyMatrix"))
+            .or(&[503]),
+        get("/v1/policy/versions", read, policy::versions)
+            .describe("listPolicyVersions", "Lists policies that were replaced over HTTP, newest first.")
+            .gives(200, ResponseContent::Json("PolicyVersions"))
+            .or(&[503]),
+        get("/v1/policy/versions/{hash}", read, policy::version)
+            .describe("showPolicyVersion", "Returns a policy that was replaced.")
+            .gives(200, ResponseContent::Json("PolicyVersion"))
+            .or(&[503]),
+    ]
+}
+
 fn question_rows() -> Vec<Route> {
     let question = ResponseContent::Json("Question");
     vec![
         get("/v1/human-input", Requirement::Permission(HUMAN_INPUT_READ), questions::inputs)
-            .describe("listHumanInput", "Lists questions that wait for a person.")
+            .describe("listHumanInput", "Lists questions to a person.")
+            .query(QUESTION_FILTERS)
             .gives(200, ResponseContent::Json("Questions")),
         get("/v1/human-input/{id}", Requirement::Permission(HUMAN_INPUT_READ), questions::input)
             .describe("showHumanInput", "Returns a question.")
@@ -430,10 +575,11 @@ fn question_rows() -> Vec<Route> {
             .gives(200, ResponseContent::Json("Answered"))
             .or(&[422]),
         get("/v1/approvals", Requirement::Permission(APPROVALS_READ), questions::approvals)
-            .describe("listApprovals", "Lists calls that wait for approval.")
+            .describe("listApprovals", "Lists calls that need approval.")
+            .query(QUESTION_FILTERS)
             .gives(200, ResponseContent::Json("Approvals")),
         get("/v1/approvals/{id}", Requirement::Permission(APPROVALS_READ), questions::approval)
-            .describe("showApproval", "Returns a call that waits for approval.")
+            .describe("showApproval", "Returns a call that needs approval, as it was sent.")
             .gives(200, question),
         post("/v1/approvals/{id}", Requirement::Permission(APPROVALS_ANSWER), questions::answer_approval)
             .describe("answerApproval", "Approves or rejects a call. The caller that made it cannot answer.")
@@ -448,6 +594,7 @@ fn caller_rows() -> Vec<Route> {
     vec![
         get("/v1/callers", read, callers::list)
             .describe("listCallers", "Lists the callers.")
+            .query(CALLER_PAGE)
             .gives(200, ResponseContent::Json("Callers")),
         post("/v1/callers", write, callers::add)
             .describe("addCaller", "Creates a caller. Its key is shown only in this response.")
@@ -457,6 +604,11 @@ fn caller_rows() -> Vec<Route> {
         get("/v1/callers/{id}", read, callers::show)
             .describe("showCaller", "Returns a caller.")
             .gives(200, ResponseContent::Json("Caller")),
+        patch("/v1/callers/{id}", write, callers::change)
+            .describe("changeCaller", "Changes a caller that was created at runtime.")
+            .takes_type::<callers::CallerPatch>("CallerPatch")
+            .gives(200, ResponseContent::Json("Caller"))
+            .or(&[409, 422, 503]),
         delete("/v1/callers/{id}", write, callers::remove)
             .describe("removeCaller", "Removes a caller and revokes its keys.")
             .gives(204, ResponseContent::Empty)
@@ -516,6 +668,7 @@ fn run_rows() -> Vec<Route> {
                 "listRuns",
                 "Lists runs of the caller, newest first. With `runs:read`, runs of all callers.",
             )
+            .query(RUN_FILTERS)
             .gives(200, ResponseContent::Json("Runs"))
             .or(&[503]),
         get("/v1/runs/{id}", Requirement::OwnOr(RUNS_READ), runs::show)
@@ -588,6 +741,23 @@ mod tests {
             assert!(std::ptr::eq(found, row), "{row:?}");
             assert_eq!(parameter, row.parameter(), "the test path has the name as the value");
         }
+    }
+
+    #[test]
+    fn all_permissions_for_management_are_listed() {
+        for row in ROUTES.rows() {
+            let more = match row.need {
+                Requirement::PublicOr(one) | Requirement::OwnOr(one) | Requirement::Details(_, one) => {
+                    Some(one)
+                }
+                _ => None,
+            };
+            for permission in row.need.permissions().into_iter().chain(more) {
+                assert!(MANAGEMENT_PERMISSIONS.contains(&permission), "{permission}");
+            }
+        }
+        assert!(MANAGEMENT_PERMISSIONS.is_sorted());
+        assert!(EXPLICIT_PERMISSIONS.iter().all(|it| MANAGEMENT_PERMISSIONS.contains(it)));
     }
 
     #[test]

@@ -254,6 +254,15 @@ pub struct NewCaller<'a> {
     pub expires: Option<Timestamp>,
 }
 
+/// A change of a caller. `None` leaves a part as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CallerChange<'a> {
+    pub permissions: Option<&'a [PermissionPattern]>,
+    pub groups: Option<&'a [GroupName]>,
+    /// `Some(None)` removes the description.
+    pub description: Option<Option<&'a str>>,
+}
+
 /// A new key of a caller.
 #[derive(Debug, Clone, Copy)]
 pub struct NewKey<'a> {
@@ -362,6 +371,35 @@ impl dyn CallerStore + '_ {
             Ok(())
         })?;
         Ok((added.expect("the change was made"), key))
+    }
+
+    /// Changes a caller. Returns it as it is now; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the store is malformed or could not be written.
+    pub fn change_caller(
+        &self,
+        id: &CallerId,
+        change: CallerChange<'_>,
+    ) -> Result<Option<StoredCaller>, KeyError> {
+        let mut changed = None;
+        self.update(&mut |records| {
+            let Some(caller) = records.callers.iter_mut().find(|caller| caller.id == *id) else {
+                return Ok(());
+            };
+            if let Some(permissions) = change.permissions {
+                caller.permissions = permissions.to_vec();
+            }
+            if let Some(groups) = change.groups {
+                caller.groups = groups.to_vec();
+            }
+            if let Some(description) = change.description {
+                caller.description = description.map(str::to_owned);
+            }
+            changed = Some(caller.clone());
+            Ok(())
+        })?;
+        Ok(changed)
     }
 
     /// Removes a caller with its keys. Returns false if there was none.

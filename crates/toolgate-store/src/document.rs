@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
-use crate::text::{EntryList, TextError, parse_value};
+use crate::text::{self, EntryList, TextError, parse_value};
 
 /// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -172,6 +172,14 @@ impl RegistryDocument {
         self.list.values().nth(self.position(name)?)
     }
 
+    /// Returns an entry as a value, without its comments.
+    pub fn entry_value(&self, name: &str) -> Option<Map<String, Json>> {
+        match text::parse_json(self.entry(name)?)? {
+            Json::Object(entry) => Some(entry),
+            _ => None,
+        }
+    }
+
     fn position(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|own| **own == *name)
     }
@@ -319,6 +327,16 @@ mod tests {
         let start = TOOLS.find("{\"name\": \"echo\"").unwrap();
         let end = TOOLS.find(", // kept").unwrap();
         assert_eq!(after, format!("{}{}{}", &TOOLS[..start], r#"{ "name": "echo", "v": 1 }"#, &TOOLS[end..]));
+    }
+
+    #[test]
+    fn entries_are_read_without_their_comments() {
+        let text = r#"{"servers": {"a": { // ours
+            "command": "x\u00e4", /* big */ "n": [1.50, null, true], }, "b": 7}}"#;
+        let document = RegistryDocument::parse(EntryKind::Server, text).unwrap();
+        let entry = document.entry_value("a").unwrap();
+        assert_eq!(Json::Object(entry), json!({ "command": "xä", "n": [1.5, null, true] }));
+        assert_eq!((document.entry_value("b"), document.entry_value("c")), (None, None));
     }
 
     #[test]

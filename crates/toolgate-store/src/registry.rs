@@ -184,6 +184,24 @@ pub struct CommittedChange {
     pub notes: Vec<RegistryProblem>,
 }
 
+/// The registry as it would be after a change.
+#[derive(Debug, Clone)]
+pub struct ChangePreview {
+    pub checked: Arc<CheckedRegistry>,
+    /// Warnings about the entry.
+    pub notes: Vec<RegistryProblem>,
+}
+
+/// The validation of a registry, for changes that are not made.
+#[derive(Clone)]
+struct PreviewCheck(CheckFn);
+
+impl fmt::Debug for PreviewCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PreviewCheck")
+    }
+}
+
 /// Reason why a change was not made.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ChangeError {
@@ -245,6 +263,7 @@ pub struct Registry {
     jobs: mpsc::Sender<ChangeJob>,
     reloads: mpsc::Sender<oneshot::Sender<()>>,
     state: watch::Receiver<Arc<RegistryState>>,
+    check: PreviewCheck,
 }
 
 #[derive(Debug)]
@@ -271,6 +290,7 @@ impl Registry {
         let state = Arc::new(base.state(None));
         let (publisher, state) = watch::channel(state);
         let stamps = stamps(&base.checked.other_files);
+        let preview_check = PreviewCheck(Arc::clone(&check));
         let actor = RegistryActor {
             store,
             check,
@@ -283,7 +303,7 @@ impl Registry {
             stamps,
             refused: None,
         };
-        Ok((Self { jobs, reloads, state }, actor))
+        Ok((Self { jobs, reloads, state, check: preview_check }, actor))
     }
 
     /// Makes a change, and returns once it is durable and in use.
@@ -296,6 +316,20 @@ impl Registry {
             || ChangeError::Unavailable(std::io::Error::other("the registry is shutting down").into());
         self.jobs.send(ChangeJob { change, answer }).await.map_err(|_| ended())?;
         answered.await.map_err(|_| ended())?
+    }
+
+    /// Checks a change as if it were made now. Nothing is written and nothing is put to use.
+    ///
+    /// # Errors
+    /// If the change would not be made.
+    pub async fn preview(&self, change: RegistryChange) -> Result<ChangePreview, ChangeError> {
+        let (state, check) = (self.state(), Arc::clone(&self.check.0));
+        let work = move || {
+            let RegistryState { rev, checked, documents, .. } = &*state;
+            let base = BaseState { rev: *rev, documents: documents.clone(), checked: Arc::clone(checked) };
+            BatchPlan::new(&base, std::slice::from_ref(&change), &check).into_preview()
+        };
+        blocking(work).await?
     }
 
     /// Reads all files again, changed or not, and returns once their contents are in use. If they are invalid, the

@@ -13,7 +13,7 @@ use jsonc_parser::common::{Range, Ranged};
 use jsonc_parser::errors::ParseError;
 use jsonc_parser::tokens::Token;
 use jsonc_parser::{CollectOptions, ParseOptions, Scanner, ScannerOptions, parse_to_ast};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 #[cfg(test)]
 mod tests;
@@ -432,6 +432,27 @@ pub(crate) fn parse_value(text: &str) -> Result<Ast<'_>, TextError> {
     let parsed = parse_to_ast(text, &CollectOptions::default(), &OPTIONS)
         .map_err(|error| TextError::Syntax(Arc::new(error)))?;
     parsed.value.ok_or(TextError::Empty)
+}
+
+/// Parses JSON with comments to a value. `None` for a number that JSON does not have.
+pub(crate) fn parse_json(text: &str) -> Option<Json> {
+    to_json(parse_value(text).ok()?)
+}
+
+fn to_json(value: Ast<'_>) -> Option<Json> {
+    Some(match value {
+        Ast::NullKeyword(_) => Json::Null,
+        Ast::BooleanLit(literal) => literal.value.into(),
+        Ast::NumberLit(literal) => serde_json::from_str(literal.value).ok()?,
+        Ast::StringLit(literal) => literal.value.into_owned().into(),
+        Ast::Array(array) => array.elements.into_iter().map(to_json).collect::<Option<_>>()?,
+        Ast::Object(object) => {
+            let member = |property: jsonc_parser::ast::ObjectProp<'_>| {
+                Some((property.name.into_string(), to_json(property.value)?))
+            };
+            object.properties.into_iter().map(member).collect::<Option<Map<_, _>>>()?.into()
+        }
+    })
 }
 
 /// Position of an entry in a text.

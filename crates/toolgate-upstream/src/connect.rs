@@ -80,7 +80,12 @@ impl Connection {
 
     /// The last lines that the server's process wrote to stderr.
     pub fn stderr_tail(&self) -> Vec<String> {
-        let lines = self.child.as_ref().map(|child| child.stderr_tail(STDERR_LINES)).unwrap_or_default();
+        self.stderr_lines(STDERR_LINES)
+    }
+
+    /// The same, for a number of lines. A child process has a bounded buffer for them.
+    pub(crate) fn stderr_lines(&self, lines: usize) -> Vec<String> {
+        let lines = self.child.as_ref().map(|child| child.stderr_tail(lines)).unwrap_or_default();
         lines.iter().map(|line| mask(line, &self.credential.secrets())).collect()
     }
 

@@ -388,6 +388,17 @@ impl ServerCredentials {
         self.logins.tickets.link(&self.spec.name, caller)
     }
 
+    /// Returns a link for the login of the gateway itself, at the browser of a person that may change the server. `None`
+    /// if each caller logs in, or if the server takes no login.
+    pub fn shared_login_link(&self) -> Option<String> {
+        let (Transport::Http(remote) | Transport::Sse(remote)) = &self.spec.transport else { return None };
+        let grant = remote.oauth.as_ref().map(|oauth| oauth.grant).unwrap_or_default();
+        if self.is_per_caller() || !grant.needs_browser() || self.token_source(&owner_id()).is_none() {
+            return None;
+        }
+        self.logins.tickets.link(&self.spec.name, &owner_id())
+    }
+
     pub fn server(&self) -> &ServerName {
         &self.spec.name
     }

@@ -35,5 +35,5 @@ pub use questions::{NoResponder, Responder};
 pub use script::ScriptRunner;
 pub use server::{
     ClientConnection, ClientFeatures, ListError, LogLimit, MAX_EAGER_WAIT, Requester, ResourceSubscription,
-    ResourceUpdate, Server, ServerState, ServerUnavailable, log_server_message,
+    ResourceUpdate, Server, ServerHistory, ServerOutage, ServerState, ServerUnavailable, log_server_message,
 };

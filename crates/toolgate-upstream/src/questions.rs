@@ -53,6 +53,26 @@ pub enum QuestionKind {
     Login,
 }
 
+/// Circumstances of a question, for the person that answers it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuestionContext {
+    /// Server of the tool, or the one that asks.
+    pub server: Option<String>,
+    /// Name of the tool on its server.
+    pub original: Option<String>,
+    /// Correlation id of the call in the execution log.
+    pub correlation: Option<String>,
+    /// True if untrusted content had reached the session. `None` if that is not known.
+    pub tainted: Option<bool>,
+    /// Ids of the rules that ask.
+    pub rules: Vec<String>,
+    /// Version of the policy.
+    pub policy: Option<String>,
+    /// Hash of the definition of the tool.
+    pub definition: Option<String>,
+}
+
 /// A question that is answered with yes or no.
 #[derive(Debug, Clone)]
 pub struct ApprovalQuestion {
@@ -63,6 +83,7 @@ pub struct ApprovalQuestion {
     pub caller: CallerId,
     pub tool: String,
     pub session: Option<String>,
+    pub context: QuestionContext,
 }
 
 /// A question that is answered with a text, one of the choices, or a value that matches a schema.
@@ -77,6 +98,7 @@ pub struct InputQuestion {
     /// The tool that asks.
     pub tool: String,
     pub session: Option<String>,
+    pub context: QuestionContext,
 }
 
 /// An elicitation request of a server. Its texts are as the server sent them.

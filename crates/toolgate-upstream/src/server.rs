@@ -33,12 +33,15 @@ use crate::invoke::InvokeError;
 use crate::offer::{OfferKinds, ServerOffer, discover};
 
 mod features;
+mod history;
 mod log_limit;
 mod notifications;
 mod pool;
 mod roots;
 
 pub use features::ClientFeatures;
+use history::HistoryRecorder;
+pub use history::{ServerHistory, ServerOutage};
 pub use log_limit::LogLimit;
 use notifications::NotificationHandler;
 pub use notifications::{ResourceUpdate, log_server_message};
@@ -124,6 +127,7 @@ pub struct Server {
     log_limit: Arc<LogLimit>,
     /// Changes of lists that the server announced on connections of the pool.
     client_list_changes: Arc<AtomicU64>,
+    history: Arc<HistoryRecorder>,
     change_interest: Arc<Notify>,
     wake: Arc<Notify>,
     suspect: Arc<Notify>,
@@ -178,9 +182,11 @@ impl Server {
             opener: None,
         };
         let pool = ConnectionPool::new(connect_options.clone());
+        let history = Arc::new(HistoryRecorder::new());
         let connector = Connector {
             spec: Arc::clone(&spec),
             connect_options,
+            history: Arc::clone(&history),
             state_sender,
             stale: Arc::clone(&stale),
             subscriptions: Arc::clone(&subscriptions),
@@ -203,6 +209,7 @@ impl Server {
             credentials,
             log_limit,
             client_list_changes,
+            history,
             change_interest,
             wake,
             suspect,
@@ -227,6 +234,17 @@ impl Server {
 
     pub fn state(&self) -> ServerState {
         self.state.borrow().clone()
+    }
+
+    /// Its states and errors so far.
+    pub fn history(&self) -> ServerHistory {
+        self.history.get()
+    }
+
+    /// The last lines that the process of the main connection wrote to stderr.
+    pub fn live_stderr(&self, lines: usize) -> Vec<String> {
+        let connection = self.ready_connection();
+        connection.map(|connection| connection.stderr_lines(lines)).unwrap_or_default()
     }
 
     /// Returns the current connection, or waits for the one being made. Fails fast while the circuit breaker is open.
@@ -654,6 +672,7 @@ fn protocol_mode(spec: &ServerSpec) -> ProtocolMode {
 struct Connector {
     spec: Arc<ServerSpec>,
     connect_options: ConnectOptions,
+    history: Arc<HistoryRecorder>,
     state_sender: watch::Sender<ServerState>,
     stale: Arc<watch::Sender<OfferKinds>>,
     subscriptions: Arc<SubscribedResources>,
@@ -663,6 +682,11 @@ struct Connector {
 }
 
 impl Connector {
+    fn set_state(&self, state: ServerState) {
+        self.history.record(&state);
+        self.state_sender.send_replace(state);
+    }
+
     async fn run(self, stop: &Notify) {
         let mut attempts = BACKOFF.len() + 1;
         let (mut was_connected, mut is_reported, began) = (false, false, Instant::now());
@@ -698,12 +722,12 @@ impl Connector {
                     tracing::warn!("MCP server '{}' is not available: {reason}", self.spec.name);
                     // In the past, so that the next caller reconnects at once, and so does one that waits already.
                     let (next_try, kind) = (connected_at, OutageKind::Unreachable);
-                    let state = ServerState::Down { reason, hint: None, next_try, kind, login: false };
-                    self.state_sender.send_replace(state);
+                    self.history.record_stderr(connection.stderr_lines(usize::MAX));
+                    self.set_state(ServerState::Down { reason, hint: None, next_try, kind, login: false });
                     close(connection).await;
                 }
                 None => {
-                    self.state_sender.send_replace(ServerState::Idle);
+                    self.set_state(ServerState::Idle);
                     return close(connection).await;
                 }
             }
@@ -769,19 +793,21 @@ impl Connector {
 
     /// Tries to connect, with backoff and jitter. Opens the circuit breaker and returns `None` if all attempts fail.
     async fn connect_with_backoff(&self, attempts: usize) -> Option<Arc<Connection>> {
-        self.state_sender.send_replace(ServerState::Connecting);
+        self.set_state(ServerState::Connecting);
         match self.connect_options.connect_with_backoff(attempts).await {
             Ok(connection) => {
                 let connection = Arc::new(connection);
                 mark_stale(&self.stale, OfferKinds::ALL);
-                self.state_sender.send_replace(ServerState::Ready(Arc::clone(&connection)));
+                self.set_state(ServerState::Ready(Arc::clone(&connection)));
                 Some(connection)
             }
             Err(error) => {
                 let ConnectOutage { unavailable, login, pause } = self.connect_options.outage(&error);
                 let ServerUnavailable { reason, hint, kind, .. } = unavailable;
                 let next_try = Instant::now() + pause;
-                self.state_sender.send_replace(ServerState::Down { reason, hint, next_try, kind, login });
+                let secrets = self.spec.transport.secrets();
+                self.history.record_stderr(error.stderr.iter().map(|line| mask(line, &secrets)).collect());
+                self.set_state(ServerState::Down { reason, hint, next_try, kind, login });
                 // Callers that waited get this result; their wake-up must not trigger another probe.
                 let _ = self.wake.notified().now_or_never();
                 None

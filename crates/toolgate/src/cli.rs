@@ -24,7 +24,7 @@ use crate::command::{chat, connect, run, serve, stdio};
 
 pub(crate) use access::{
     AddCallerArgs, AddKeyArgs, CallerArgs, CallersCommand, KeysCommand, PlanArgs, PolicyCommand,
-    PolicyTestArgs, RevokeKeyArgs, RotateKeyArgs, WhyArgs,
+    PolicyTestArgs, RevokeKeyArgs, RotateKeyArgs, UpdateCallerArgs, WhyArgs,
 };
 pub(crate) use agent::{AgentArgs, ChatArgs, RunArgs, RunsArgs, RunsCommand};
 pub(crate) use clients::{ConnectArgs, ConnectClient, ConnectScope, ImportArgs};

@@ -279,8 +279,11 @@ impl<'a> CatalogBuilder<'a> {
             let pin = self.inputs.pins.get(server, &offered.name);
             // Such a tool is pinned only if a person has approved exactly this definition.
             let is_approved = pin.is_some_and(|pin| pin.hash == offered.hash);
+            let rejected = self.rejected_state(server, offered).filter(|_| !is_approved);
             if offered.is_malformed {
                 state = quarantined(QuarantineCause::Faulty, fault.clone());
+            } else if let (ToolState::Ready, Some(rejected)) = (&state, rejected) {
+                state = rejected;
             } else if state == ToolState::Ready && !is_approved {
                 let approve = approval_command(server);
                 state = quarantined(QuarantineCause::NotApproved, format!("{fault}; {approve}"));
@@ -429,6 +432,16 @@ impl<'a> CatalogBuilder<'a> {
         })
     }
 
+    /// The state of a tool with a definition that a person rejected.
+    fn rejected_state(&self, server: &ServerName, offered: &OfferedTool) -> Option<ToolState> {
+        let rejection = self.inputs.pins.rejection(server, &offered.name, &offered.hash)?;
+        let reason = format!(
+            "{} rejected its definition; `toolgate servers approve {server} TOOL` approves it nevertheless",
+            rejection.by
+        );
+        Some(quarantined(QuarantineCause::Rejected, reason))
+    }
+
     /// Compares a tool with its pin. Pins it if it is new and approved, or changed compatibly.
     pub(super) fn check_pin(
         &mut self,
@@ -441,6 +454,9 @@ impl<'a> CatalogBuilder<'a> {
         let pin = self.inputs.pins.get(server, &offered.name);
         if pin.is_some_and(|pin| pin.hash == offered.hash) {
             return ToolState::Ready;
+        }
+        if let Some(rejected) = self.rejected_state(server, offered) {
+            return rejected;
         }
         if let Some(pin) = pin {
             let drift =

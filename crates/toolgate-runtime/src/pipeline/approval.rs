@@ -15,7 +15,8 @@ use super::Operation;
 use crate::catalog::CatalogTool;
 use crate::operation::CallApprover;
 use crate::questions::{
-    Answer, ApprovalQuestion, ClientResponder, HumanReply, NoAnswer, Question, Responder as _, ShownArguments,
+    Answer, ApprovalQuestion, ClientResponder, HumanReply, NoAnswer, Question, QuestionContext,
+    Responder as _, ShownArguments,
 };
 use crate::runtime::Runtime;
 
@@ -29,12 +30,21 @@ impl Runtime {
         question: Box<PolicyQuestion>,
         tool: &CatalogTool,
         operation: &Operation,
-        approved_by: Option<&str>,
+        (approved_by, tainted): (Option<&str>, bool),
     ) -> Result<Grant, CallError> {
         if let Some(by) = approved_by {
             return self.grant_approved(*question, tool, by);
         }
         let rules = question.rules().to_vec();
+        let context = QuestionContext {
+            server: tool.server.as_ref().map(ToString::to_string),
+            original: Some(tool.original.clone()),
+            correlation: Some(operation.trace.correlation_id().to_owned()),
+            tainted: Some(tainted),
+            rules: rules.clone(),
+            policy: Some(question.policy.to_string()),
+            definition: question.definition.as_deref().map(str::to_owned),
+        };
         let denied = |why: String, hint: Option<String>, refused_by: Option<String>| {
             let mut error = CallError::new(ErrorCode::Unauthorized, Stage::Authorize, why);
             error.hint = hint;
@@ -55,6 +65,7 @@ impl Runtime {
             caller: question.caller.clone(),
             tool: question.tool.to_string(),
             session: operation.origin.session_id().map(str::to_owned),
+            context,
         });
         let asked = Arc::new(asked);
         let client = operation.origin.forwarded.client.as_ref().filter(|_| operation.origin.client_approves);

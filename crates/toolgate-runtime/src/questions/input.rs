@@ -11,7 +11,10 @@ use toolgate_upstream::builtin::{BuiltinCall, BuiltinError, BuiltinResult};
 use toolgate_upstream::{BuiltinTool, RawJson};
 
 use super::client::ClientResponder;
-use super::{Answer, AnswerSchema, HumanReply, InputQuestion, NoAnswer, Question, QuestionQueue, Responder};
+use super::{
+    Answer, AnswerSchema, HumanReply, InputQuestion, NoAnswer, Question, QuestionContext, QuestionQueue,
+    Responder,
+};
 
 pub const REQUEST_HUMAN_INPUT: &str = "request_human_input";
 /// Size limit of the `schema` argument.
@@ -93,6 +96,7 @@ async fn ask(queue: &QuestionQueue, call: BuiltinCall) -> BuiltinResult {
         caller: call.caller,
         tool: REQUEST_HUMAN_INPUT.to_owned(),
         session: call.context.session_id,
+        context: QuestionContext::default(),
     };
     let client = call.client.and_then(|client| ClientResponder::for_question(client, &input));
     let extra = client.as_ref().map(|client| client as &dyn Responder);

@@ -18,6 +18,7 @@ fn question(caller: &str, choices: &[&str], schema: Option<Json>) -> Arc<Questio
         caller: caller.parse().unwrap(),
         tool: "t".to_owned(),
         session: None,
+        context: QuestionContext::default(),
     }))
 }
 
@@ -164,7 +165,15 @@ async fn the_queue_is_a_responder_itself() {
     let approval = |arguments: &Json| {
         let (text, caller, tool) = ("Sure?".to_owned(), "bob".parse().unwrap(), "t".to_owned());
         let arguments = ShownArguments::new(&RawJson::from_value(arguments)).unwrap();
-        Arc::new(Question::Approval(ApprovalQuestion { text, arguments, caller, tool, session: None }))
+        let context = QuestionContext::default();
+        Arc::new(Question::Approval(ApprovalQuestion {
+            text,
+            arguments,
+            caller,
+            tool,
+            session: None,
+            context,
+        }))
     };
     let login = || {
         let url = "https://a".parse().unwrap();

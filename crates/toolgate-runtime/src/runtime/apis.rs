@@ -81,6 +81,14 @@ pub(super) fn api_status(api: &HttpApi, catalog: &Catalog) -> ServerStatus {
         tools: found.offer.map_or(0, |offer| offer.tools.len()),
         held_back: catalog.tools().filter(is_quarantined).count(),
         implementation: None,
+        prompts: 0,
+        resources: 0,
+        templates: 0,
+        trusted: false,
+        since: None,
+        restarts: 0,
+        last_errors: Vec::new(),
+        login: None,
         stderr: Vec::new(),
     }
 }

@@ -1,15 +1,19 @@
 //! A configured server with its offer: the lists it offers, and its status.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use toolgate_types::ServerSpec;
 use toolgate_upstream::connect::ConnectionLimits;
 use toolgate_upstream::offer::{OfferKinds, ServerOffer, discover};
-use toolgate_upstream::{Forwarded, RequestError, Server, ServerState, ServerUnavailable};
+use toolgate_upstream::{
+    Forwarded, RequestError, Server, ServerHistory, ServerOutage, ServerState, ServerUnavailable,
+};
 
 use super::client_lists::ClientLists;
 use super::sources::ServerOptions;
@@ -78,9 +82,44 @@ pub struct ServerStatus {
     pub held_back: usize,
     /// Name and version that the server reports.
     pub implementation: Option<String>,
+    /// Number of prompts, resources and resource templates offered.
+    pub prompts: usize,
+    pub resources: usize,
+    pub templates: usize,
+    /// True if its annotations are trusted.
+    pub trusted: bool,
+    /// Time of the last change between ready and not ready. `None` for an API.
+    pub since: Option<String>,
+    /// Connections after the first one.
+    pub restarts: u64,
+    /// Newest first.
+    pub last_errors: Vec<ServerError>,
+    /// `None` if it needs no login that is known.
+    pub login: Option<LoginStatus>,
     /// Last lines that its process wrote to stderr.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stderr: Vec<String>,
+}
+
+/// An outage of a server in listings.
+#[derive(Debug, Clone, Serialize)]
+pub struct ServerError {
+    pub at: String,
+    pub reason: String,
+}
+
+/// The login of a server in listings.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct LoginStatus {
+    /// `gateway`: one login for all callers. `caller`: each has its own.
+    pub of: &'static str,
+    /// True if the connection that lists are read from needs one now.
+    pub needed: bool,
+}
+
+fn time_text(time: SystemTime) -> String {
+    let time = Timestamp::try_from(time).unwrap_or_default();
+    time.strftime("%FT%TZ").to_string()
 }
 
 impl ManagedServer {
@@ -160,6 +199,19 @@ impl ManagedServer {
         let spec = self.server.spec();
         let state = self.server.state();
         let label = state.label();
+        let needs_login = matches!(state, ServerState::Down { login: true, .. });
+        let is_per_caller = self.server.credentials().is_per_caller();
+        let login = (is_per_caller || needs_login).then_some(LoginStatus {
+            of: if is_per_caller { "caller" } else { "gateway" },
+            needed: needs_login,
+        });
+        let ServerHistory { since, restarts, last_errors, .. } = self.server.history();
+        let error = |ServerOutage { at, reason }: ServerOutage| ServerError {
+            at: time_text(at),
+            reason: reason.to_string(),
+        };
+        let offer = self.offer.load();
+        let offered = |count: fn(&ServerOffer) -> usize| offer.as_ref().as_ref().map_or(0, count);
         let (reason, next_try, connection) = match state {
             ServerState::Down { reason, hint, next_try, .. } => {
                 let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
@@ -181,7 +233,15 @@ impl ManagedServer {
             retry_in_ms: next_try.map(wait),
             protocol_version: peer.map(|peer| peer.revision.name()),
             connections: self.server.open_connections(),
-            tools: self.offer.load().as_ref().as_ref().map_or(0, |offer| offer.tools.len()),
+            tools: offered(|offer| offer.tools.len()),
+            prompts: offered(|offer| offer.prompts.len()),
+            resources: offered(|offer| offer.resources.len()),
+            templates: offered(|offer| offer.templates.len()),
+            trusted: spec.trusted,
+            since: Some(time_text(since)),
+            restarts,
+            last_errors: last_errors.into_iter().map(error).collect(),
+            login,
             held_back: catalog.tools().filter(is_quarantined).count(),
             implementation: peer.map(|peer| format!("{} {}", peer.name, peer.version).trim().to_owned()),
             stderr: connection.as_ref().map(|connection| connection.stderr_tail()).unwrap_or_default(),

@@ -100,6 +100,12 @@ impl ToolSources {
         Arc::new(ManagedServer::new(spec, &self.options))
     }
 
+    /// The options of connections, with others for logins and features.
+    pub(super) fn test_options(&self, logins: LoginOptions, features: ClientFeatures) -> ServerOptions {
+        let ServerOptions { message_limits, max_requests, .. } = self.options;
+        ServerOptions { message_limits, max_requests, logins, features }
+    }
+
     /// Creates an API, whose document is not loaded yet.
     pub(super) fn new_api(&self, spec: ApiSpec) -> Arc<HttpApi> {
         Arc::new(HttpApi::new(spec, self.options.message_limits, self.read_document))

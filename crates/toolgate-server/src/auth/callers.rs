@@ -1,42 +1,70 @@
-//! Management of callers and their keys: list, create, rotate, revoke and remove.
+//! Management of callers and their keys: list, create, change, rotate, revoke and remove.
 //!
 //! Invariant: a caller cannot grant permissions or groups it lacks, nor change a caller that has more. Configured
 //! callers change only in the configuration; their stored keys can be changed here. No caller is created with an id
 //! that belongs to a token issuer or that a rule names. A key is a second identity: over the network, only the owner, the
 //! caller itself and its creators may make one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 use toolgate_store::callers::{
-    CallerStore, ChangeAuthor, KeyError, KeyRecord, KeyRotation, NewCaller, NewKey, RotatedKey, StoredCaller,
+    CallerChange, CallerStore, ChangeAuthor, KeyError, KeyRecord, KeyRotation, NewCaller, NewKey, RotatedKey,
+    StoredCaller,
 };
 use toolgate_types::caller::PermissionPattern;
-use toolgate_types::{Caller, CallerId, ErrorCode, Secret};
+use toolgate_types::{Caller, CallerId, ErrorCode, Group, GroupName, Secret};
 
 use super::table::CallerTable;
-use super::{AuthRules, Authenticated, Authenticator, HttpError, require_explicit_permission};
-use crate::routes::SERVERS_EXEC;
+use super::{AuthRules, Authenticated, Authenticator, HttpError, require_permission};
+use crate::routes::EXPLICIT_PERMISSIONS;
 
 impl Authenticator {
     /// Lists all callers, without their credentials.
     pub(crate) fn list_callers(&self) -> Vec<Json> {
         let state = self.state.load();
+        let keys = KeySummary::of_all(&state.table);
         let mut callers: Vec<_> = state.rules.callers.values().collect();
         callers.sort_by(|one, other| one.id.cmp(&other.id));
-        let configured =
-            callers.into_iter().map(|caller| describe_configured(&state.rules, &state.table, caller));
-        configured.chain(state.table.stored.iter().map(|(caller, _)| describe_stored(caller))).collect()
+        let configured = callers.into_iter().map(|caller| {
+            with_keys(describe_configured(&state.rules, &state.table, caller), keys.get(&caller.id))
+        });
+        let stored = state
+            .table
+            .stored
+            .iter()
+            .map(|(caller, _)| with_keys(describe_stored(caller), keys.get(&caller.id)));
+        configured.chain(stored).collect()
+    }
+
+    /// All callers, by their ids: those of the configuration, and those created at runtime.
+    pub(crate) fn all_callers(&self) -> Vec<Arc<Caller>> {
+        let state = self.state.load();
+        let stored = state.table.stored.iter().map(|(_, caller)| caller);
+        let mut all: Vec<_> = state.rules.callers.values().chain(stored).map(Arc::clone).collect();
+        all.sort_by(|one, other| one.id.cmp(&other.id));
+        all
+    }
+
+    /// All groups of the configuration.
+    pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
+        self.state.load().rules.groups.clone()
     }
 
     pub(crate) fn describe_caller(&self, id: &str) -> Option<Json> {
         let state = self.state.load();
         let configured = state.rules.callers.values().find(|caller| caller.id.as_str() == id);
-        configured
-            .map(|caller| describe_configured(&state.rules, &state.table, caller))
-            .or_else(|| state.table.find(id).map(|(caller, _)| describe_stored(caller)))
+        let (id, described) = match configured {
+            Some(caller) => (&caller.id, describe_configured(&state.rules, &state.table, caller)),
+            None => state.table.find(id).map(|(caller, _)| (&caller.id, describe_stored(caller)))?,
+        };
+        let mut keys = KeySummary::default();
+        let own = state.table.stored_keys.iter().filter(|key| key.caller == *id);
+        own.for_each(|key| keys.add(key, &state.table));
+        Some(with_keys(described, Some(&keys)))
     }
 
     fn store(&self) -> Result<&Arc<dyn CallerStore>, HttpError> {
@@ -52,11 +80,66 @@ impl Authenticator {
     ) -> Result<(Json, Secret), HttpError> {
         let store = self.store()?;
         self.check_id_available(auth, new.id)?;
-        for pattern in new.permissions {
-            check_grant(auth, pattern)?;
+        self.check_new_rights(auth, new.permissions, new.groups)?;
+        let (stored, key) = store.add_caller(new, author(auth)).map_err(key_error)?;
+        self.reload_store();
+        tracing::info!(id = %stored.id, by = %auth.caller.id, "caller created");
+        Ok((describe_stored(&stored), key))
+    }
+
+    /// Changes a caller created at runtime. Its streams end if its rights have changed.
+    pub(crate) fn change_caller(
+        &self,
+        auth: &Authenticated,
+        id: &str,
+        change: CallerChange<'_>,
+    ) -> Result<Json, HttpError> {
+        let (store, id) = self.changeable_caller(auth, id)?;
+        let (permissions, groups) = (change.permissions, change.groups);
+        self.check_new_rights(auth, permissions.unwrap_or_default(), groups.unwrap_or_default())?;
+        let changed = store.change_caller(&id, change).map_err(key_error)?;
+        self.reload_store();
+        tracing::info!(%id, by = %auth.caller.id, "caller changed");
+        let known = changed.and_then(|_| self.describe_caller(id.as_str()));
+        known.ok_or_else(|| no_caller(id.as_str()))
+    }
+
+    /// Removes a caller created at runtime. Its keys are invalid when this returns.
+    pub(crate) fn remove_caller(&self, auth: &Authenticated, id: &str) -> Result<(), HttpError> {
+        let (store, id) = self.changeable_caller(auth, id)?;
+        let removed = store.remove_caller(&id).map_err(key_error)?;
+        self.reload_store();
+        tracing::info!(%id, by = %auth.caller.id, "caller removed");
+        if removed { Ok(()) } else { Err(no_caller(id.as_str())) }
+    }
+
+    /// Returns the store and the id of a caller that the author of a request may change or remove: one created at
+    /// runtime, with no rights that the author lacks.
+    fn changeable_caller(
+        &self,
+        auth: &Authenticated,
+        id: &str,
+    ) -> Result<(&Arc<dyn CallerStore>, CallerId), HttpError> {
+        let state = self.state.load();
+        if state.rules.callers.values().any(|caller| caller.id.as_str() == id) {
+            return Err(configured_conflict(id));
         }
+        let store = self.store.as_ref().ok_or_else(|| no_caller(id))?;
+        let (entry, caller) = state.table.find(id).ok_or_else(|| no_caller(id))?;
+        check_rights(auth, caller)?;
+        Ok((store, entry.id.clone()))
+    }
+
+    /// Checks that the author of a request has the rights that it gives a caller, and that the groups exist.
+    fn check_new_rights(
+        &self,
+        auth: &Authenticated,
+        permissions: &[PermissionPattern],
+        groups: &[GroupName],
+    ) -> Result<(), HttpError> {
+        permissions.iter().try_for_each(|pattern| check_grant(auth, pattern))?;
         let rules = self.rules();
-        for group in new.groups {
+        for group in groups {
             if !rules.groups.iter().any(|known| known.name == *group) {
                 let message = format!("there is no group `{group}`");
                 let error = HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message);
@@ -64,26 +147,7 @@ impl Authenticator {
             }
             check_group(auth, group.as_str())?;
         }
-        let (stored, key) = store.add_caller(new, author(auth)).map_err(key_error)?;
-        self.reload_store();
-        tracing::info!(id = %stored.id, by = %auth.caller.id, "caller created");
-        Ok((describe_stored(&stored), key))
-    }
-
-    /// Removes a caller created at runtime. Its keys are invalid when this returns.
-    pub(crate) fn remove_caller(&self, auth: &Authenticated, id: &str) -> Result<(), HttpError> {
-        let unknown = || HttpError::not_found(format!("there is no caller `{id}`"));
-        let state = self.state.load_full();
-        if state.rules.callers.values().any(|caller| caller.id.as_str() == id) {
-            return Err(configured_conflict(id));
-        }
-        let store = self.store.as_ref().ok_or_else(unknown)?;
-        let (entry, caller) = state.table.find(id).ok_or_else(unknown)?;
-        check_rights(auth, caller)?;
-        let removed = store.remove_caller(&entry.id).map_err(key_error)?;
-        self.reload_store();
-        tracing::info!(id, by = %auth.caller.id, "caller removed");
-        if removed { Ok(()) } else { Err(unknown()) }
+        Ok(())
     }
 
     /// Lists the stored keys of a caller, without the keys themselves.
@@ -213,9 +277,9 @@ fn check_grant(auth: &Authenticated, pattern: &PermissionPattern) -> Result<(), 
         let error = HttpError::new(StatusCode::FORBIDDEN, ErrorCode::Unauthorized.label(), message);
         return Err(error.hint("a caller can grant or remove only permissions it has"));
     }
-    // Wildcards do not include this permission.
-    if pattern.to_string() == SERVERS_EXEC {
-        require_explicit_permission(&auth.caller, SERVERS_EXEC)
+    let name = pattern.to_string();
+    if EXPLICIT_PERMISSIONS.contains(&name.as_str()) {
+        require_permission(&auth.caller, &name)
     } else {
         Ok(())
     }
@@ -281,15 +345,56 @@ fn describe_stored(caller: &StoredCaller) -> Json {
     document
 }
 
+/// The stored keys of one caller, together.
+#[derive(Default)]
+struct KeySummary {
+    keys: usize,
+    last_used: Option<Timestamp>,
+    /// The latest expiry.
+    expires: Option<Timestamp>,
+    /// True if one of them does not expire.
+    is_lasting: bool,
+}
+
+impl KeySummary {
+    fn of_all(table: &CallerTable) -> HashMap<CallerId, Self> {
+        let mut all: HashMap<CallerId, Self> = HashMap::new();
+        for key in &table.stored_keys {
+            all.entry(key.caller.clone()).or_default().add(key, table);
+        }
+        all
+    }
+
+    fn add(&mut self, key: &KeyRecord, table: &CallerTable) {
+        self.keys += 1;
+        self.last_used = self.last_used.max(table.last_used(key));
+        self.expires = self.expires.max(key.expires);
+        self.is_lasting |= key.expires.is_none();
+    }
+}
+
+/// Adds the stored keys of a caller to its description.
+fn with_keys(mut document: Json, keys: Option<&KeySummary>) -> Json {
+    let expires = keys.and_then(|keys| keys.expires.filter(|_| !keys.is_lasting));
+    document["keys"] = json!(keys.map_or(0, |keys| keys.keys));
+    document["lastUsed"] = json!(keys.and_then(|keys| keys.last_used).map(time_text));
+    document["expires"] = json!(expires.map(time_text));
+    document["editable"] = json!(document["source"] == "made");
+    document
+}
+
+fn time_text(time: Timestamp) -> String {
+    time.strftime("%FT%TZ").to_string()
+}
+
 /// Describes a stored key, without its hash.
 fn describe_key(key: &KeyRecord, last_used: Option<Timestamp>) -> Json {
     let mut document = json!({ "name": key.name });
-    let time = |time: Timestamp| time.strftime("%FT%TZ").to_string();
     for (member, value) in [
-        ("created", key.created.map(time)),
+        ("created", key.created.map(time_text)),
         ("by", key.by.clone()),
-        ("expires", key.expires.map(time)),
-        ("lastUsed", last_used.map(time)),
+        ("expires", key.expires.map(time_text)),
+        ("lastUsed", last_used.map(time_text)),
     ] {
         if let Some(value) = value {
             document[member] = json!(value);

@@ -6,6 +6,7 @@
 use std::future::pending;
 use std::sync::Arc;
 
+use jiff::{Timestamp, Unit};
 use tokio::time::{Instant, sleep_until};
 use toolgate_types::serve::AnonymousAccess;
 use toolgate_types::{Caller, KeyHash};
@@ -50,6 +51,23 @@ impl CredentialLifetime {
 
     pub(crate) fn is_token(&self) -> bool {
         matches!(self.credential, Credential::Token(_))
+    }
+
+    /// The kind of the credential, as the REST API names it.
+    pub(crate) fn credential_kind(&self) -> &'static str {
+        match self.credential {
+            Credential::NotNeeded | Credential::Anonymous(_) => "anonymous",
+            Credential::Socket => "socket",
+            Credential::Key(_) => "key",
+            Credential::Certificate(_) => "certificate",
+            Credential::Token(_) => "token",
+        }
+    }
+
+    /// Time of expiry, to the second.
+    pub(crate) fn expires(&self) -> Option<Timestamp> {
+        let left = self.end?.saturating_duration_since(Instant::now());
+        Timestamp::now().checked_add(left).ok()?.round(Unit::Second).ok()
     }
 }
 

@@ -11,10 +11,12 @@ use toolgate_types::{ByteSize, Caller, CallerId, KeyHash, ServeConfig};
 use super::*;
 use crate::listener::ConnectionEnds;
 use crate::route::{Requirement, Route};
+use crate::routes::EXPLICIT_PERMISSIONS;
 use crate::{CallerDirectory, GatewayParts};
 
 /// Callers, each with its id as its key.
-const CALLERS: [(&str, &[&str]); 3] = [("all", &["*:*"]), ("none", &[]), ("echo", &["tools:echo"])];
+const CALLERS: [(&str, &[&str]); 4] =
+    [("all", &["*:*", "policy:write"]), ("any", &["*:*"]), ("none", &[]), ("echo", &["tools:echo"])];
 const MAX_BODY: u64 = 4 << 10;
 
 fn echo() -> BuiltinTool {
@@ -100,10 +102,13 @@ async fn every_route_demands_its_permission() {
         assert_eq!(anonymous, (401, "authentication is required".to_owned()), "{name}");
         let without = status(route, Some("none")).await;
         match route.need {
-            Requirement::Permission(permission) => {
+            Requirement::Permission(_) | Requirement::Both(..) | Requirement::Details(..) => {
+                let permission = route.need.permissions()[0];
                 assert_eq!(without, (403, format!("the caller lacks `{permission}`")), "{name}");
                 let with = status(route, Some("all")).await;
                 assert!(![401, 403].contains(&with.0), "{name}: {with:?}");
+                let any = status(route, Some("any")).await;
+                assert_eq!(any.0 == 403, EXPLICIT_PERMISSIONS.contains(&permission), "{name}: {any:?}");
             }
             Requirement::Profile if route.parameter().is_some() => {
                 assert_eq!(without.0, 404, "{name}: there is no such profile");
@@ -189,6 +194,62 @@ async fn readiness_details_need_a_permission() {
     for (key, shown) in [(None, false), (Some("wrong"), false), (Some("none"), false), (Some("all"), true)] {
         assert_eq!(details(key).await, shown, "{key:?}");
     }
+}
+
+#[tokio::test]
+async fn callers_learn_who_they_are() {
+    let handler = handler().await;
+    let me = async |key: &str| {
+        json_of(handler.handle(request(Method::GET, "/v1/me", Some(key), &Json::Null)).await).await
+    };
+    let none = me("none").await;
+    assert_eq!((&none["id"], &none["authenticatedBy"]), (&json!("none"), &json!("key")));
+    assert_eq!((&none["management"], &none["expires"]), (&json!([]), &Json::Null));
+    let management = async |key: &str| {
+        let me = me(key).await;
+        me["management"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it.as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let (any, all) = (management("any").await, management("all").await);
+    assert!(any.contains(&"servers:read".to_owned()) && !any.contains(&"policy:write".to_owned()));
+    assert!(all.contains(&"policy:write".to_owned()) && !all.contains(&"servers:exec".to_owned()));
+}
+
+#[tokio::test]
+async fn a_tool_is_shown_with_its_contract_and_callers() {
+    let handler = handler().await;
+    let get = async |path: &str| {
+        json_of(handler.handle(request(Method::GET, path, Some("all"), &Json::Null)).await).await
+    };
+    let tool = get("/v1/tools/echo").await;
+    assert_eq!((&tool["permissions"], &tool["state"]), (&json!(["tools:echo"]), &json!("ready")));
+    assert_eq!(tool["source"], json!({ "kind": "builtin", "server": null, "editable": false }));
+    assert!(tool["limits"]["timeoutMs"].as_u64().unwrap() > 0 && tool["entry"].is_null(), "{tool}");
+    let callers = get("/v1/tools/echo/callers?limit=2&cursor=1").await;
+    let decided = |callers: &Json| -> Vec<(String, String)> {
+        let text = |one: &Json, key: &str| one[key].as_str().unwrap().to_owned();
+        callers["callers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| (text(one, "caller"), text(one, "decision")))
+            .collect()
+    };
+    let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+    assert_eq!(decided(&callers), [pair("any", "allow"), pair("echo", "allow")]);
+    assert_eq!(callers["next"], "3");
+    assert_eq!(
+        decided(&get("/v1/tools/echo/callers?cursor=3").await),
+        [pair("none", "deny"), pair("owner", "allow")]
+    );
+    let count =
+        async |query: &str| get(&format!("/v1/tools?{query}")).await["tools"].as_array().unwrap().len();
+    assert_eq!((count("state=ready&risk=low").await, count("state=quarantined").await), (1, 0));
+    assert_eq!(get("/v1/tools?state=good").await["error"]["code"], "invalid_request");
 }
 
 #[tokio::test]

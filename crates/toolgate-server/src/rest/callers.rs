@@ -1,5 +1,7 @@
-//! `/v1/callers`: list, create and remove callers, and their keys.
+//! `/v1/callers`: list, create, change and remove callers, and their keys.
 
+use std::fmt::Display;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -8,9 +10,11 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use toolgate_store::callers::{DEFAULT_KEY, NewCaller, parse_expiry, parse_overlap};
+use toolgate_store::callers::{CallerChange, DEFAULT_KEY, NewCaller, parse_expiry, parse_overlap};
+use toolgate_types::caller::PermissionPattern;
 use toolgate_types::{CallerId, GroupName, Secret};
 
+use super::paging::Paging;
 use crate::auth::HttpError;
 use crate::response::{self, Response};
 use crate::route::AdmittedRequest;
@@ -35,6 +39,26 @@ pub(crate) struct CallerBody {
     groups: Vec<String>,
     /// Expiry of its key: a time, a date, or a duration such as `90d`.
     expires: Option<String>,
+}
+
+/// Members of a caller to change. `null` removes the description.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CallerPatch {
+    #[serde(default, deserialize_with = "some")]
+    #[schemars(with = "Option<String>", length(max = MAX_DESCRIPTION))]
+    description: Option<Option<String>>,
+    /// All permissions of the caller from now on.
+    #[schemars(length(max = MAX_PERMISSIONS))]
+    permissions: Option<Vec<String>>,
+    /// All groups of the caller from now on.
+    #[schemars(length(max = MAX_PERMISSIONS))]
+    groups: Option<Vec<String>>,
+}
+
+/// Tells `null` from a member that is left out.
+fn some<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(value).map(Some)
 }
 
 /// A new key of a caller.
@@ -67,8 +91,19 @@ pub(crate) struct RevokeBody {
     name: String,
 }
 
+/// A page of callers. Without a limit, all of them: their number is bounded.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CallerPage {
+    pub(super) limit: Option<usize>,
+    pub(super) cursor: Option<String>,
+}
+
 pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError> {
-    Ok(response::json(&json!({ "callers": request.gateway.authenticator.list_callers() })))
+    let CallerPage { limit, cursor } = request.query()?;
+    let paging = Paging::new(limit, cursor.as_deref(), (usize::MAX, usize::MAX))?;
+    let (page, next) = paging.take(request.gateway.authenticator.list_callers().into_iter());
+    Ok(response::json(&json!({ "callers": page, "next": next })))
 }
 
 pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError> {
@@ -83,21 +118,9 @@ pub(crate) async fn add(request: AdmittedRequest) -> Result<Response, HttpError>
     let AdmittedRequest { gateway, auth, .. } = request;
     let id: CallerId =
         id.parse().map_err(|error| unprocessable(format!("invalid caller id `{id}`: {error}")))?;
-    if permissions.len() > MAX_PERMISSIONS
-        || groups.len() > MAX_PERMISSIONS
-        || description.as_ref().is_some_and(|it| it.len() > MAX_DESCRIPTION)
-    {
-        let message = format!(
-            "a caller can have at most {MAX_PERMISSIONS} permissions and {MAX_DESCRIPTION} bytes of description"
-        );
-        return Err(unprocessable(message));
-    }
-    let pattern = |text: &String| text.parse().map_err(|error| unprocessable(format!("`{text}`: {error}")));
-    let permissions = permissions.iter().map(pattern).collect::<Result<Vec<_>, _>>()?;
-    let group = |text: &String| {
-        text.parse::<GroupName>().map_err(|error| unprocessable(format!("`{text}`: {error}")))
-    };
-    let groups = groups.iter().map(group).collect::<Result<Vec<_>, _>>()?;
+    check_description(description.as_deref())?;
+    let (permissions, groups): (Vec<PermissionPattern>, Vec<GroupName>) =
+        (parse_all(&permissions)?, parse_all(&groups)?);
     let expires = expiry(expires.as_deref())?;
     let runtime = Arc::clone(&gateway.runtime);
     let create = move || {
@@ -115,6 +138,25 @@ pub(crate) async fn add(request: AdmittedRequest) -> Result<Response, HttpError>
         response.headers_mut().insert(header::LOCATION, place);
     }
     Ok(response)
+}
+
+/// Changes a caller. Members that are left out stay as they are.
+pub(crate) async fn change(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let id = request.parameter()?;
+    let CallerPatch { description, permissions, groups } = request.json()?;
+    check_description(description.as_ref().and_then(Option::as_deref))?;
+    let permissions = permissions.as_deref().map(parse_all).transpose()?;
+    let groups = groups.as_deref().map(parse_all).transpose()?;
+    let AdmittedRequest { gateway, auth, .. } = request;
+    let change = move || {
+        let change = CallerChange {
+            permissions: permissions.as_deref(),
+            groups: groups.as_deref(),
+            description: description.as_ref().map(Option::as_deref),
+        };
+        gateway.authenticator.change_caller(&auth, &id, change)
+    };
+    Ok(response::json(&run_blocking(change).await?))
 }
 
 /// Removes a caller. Its key becomes invalid.
@@ -168,6 +210,23 @@ pub(crate) async fn revoke_key(request: AdmittedRequest) -> Result<Response, Htt
     let AdmittedRequest { gateway, auth, .. } = request;
     run_blocking(move || gateway.authenticator.revoke_key(&auth, &id, &name)).await?;
     Ok(response::empty(StatusCode::NO_CONTENT))
+}
+
+fn check_description(description: Option<&str>) -> Result<(), HttpError> {
+    if description.is_some_and(|it| it.len() > MAX_DESCRIPTION) {
+        return Err(unprocessable(format!("`description` has more than {MAX_DESCRIPTION} bytes")));
+    }
+    Ok(())
+}
+
+/// Parses permission patterns or names of groups.
+fn parse_all<T: FromStr<Err: Display>>(texts: &[String]) -> Result<Vec<T>, HttpError> {
+    if texts.len() > MAX_PERMISSIONS {
+        let message = format!("a caller can have at most {MAX_PERMISSIONS} permissions and groups");
+        return Err(unprocessable(message));
+    }
+    let parse = |text: &String| text.parse().map_err(|error| unprocessable(format!("`{text}`: {error}")));
+    texts.iter().map(parse).collect()
 }
 
 fn created_key(mut document: Json, key: &Secret) -> Response {

@@ -47,6 +47,11 @@ pub(crate) async fn change_server(request: AdmittedRequest) -> Result<Response, 
 }
 
 impl Gateway {
+    /// Returns an entry as it is written in a registry file; `None` if it is defined elsewhere.
+    pub(crate) fn stored_entry(&self, kind: EntryKind, name: &str) -> Option<Map<String, Json>> {
+        self.registry.as_ref()?.state().documents.get(kind)?.entry_value(name)
+    }
+
     /// Adds the current registry revision as the `ETag`.
     pub(crate) fn with_etag(&self, mut response: Response) -> Response {
         if let Some(registry) = &self.registry {
@@ -80,10 +85,8 @@ async fn change_one(request: &AdmittedRequest, kind: EntryKind, name: String) ->
 async fn submit(request: &AdmittedRequest, mut op: EntryOp) -> Result<Response, HttpError> {
     let (gateway, auth) = (&request.gateway, &request.auth);
     let _call = gateway.begin_call()?;
-    let registry = gateway.registry.as_ref().ok_or_else(|| {
-        HttpError::unavailable("tools and servers cannot be changed on this gateway")
-            .hint("see the output of `toolgate serve` for the reason")
-    })?;
+    let registry = registry(gateway)?;
+    restore_masked(gateway, &mut op)?;
     // The socket user can edit the files anyway.
     let authorize = if auth.via_socket {
         None
@@ -115,7 +118,8 @@ async fn submit(request: &AdmittedRequest, mut op: EntryOp) -> Result<Response, 
         }
         EntryKind::Server => {
             gateway.wait_until_ready(&name).await;
-            document["server"] = json!(gateway.status(&name));
+            let status = gateway.status(&name);
+            document["server"] = json!(status.map(|status| gateway.server_document(&status, false)));
         }
     }
     let mut response = response::json_with_status(status, &document);
@@ -127,13 +131,34 @@ async fn submit(request: &AdmittedRequest, mut op: EntryOp) -> Result<Response, 
     Ok(response)
 }
 
+pub(super) fn registry(gateway: &Gateway) -> Result<&Registry, HttpError> {
+    gateway.registry.as_ref().ok_or_else(|| {
+        HttpError::unavailable("tools and servers cannot be changed on this gateway")
+            .hint("see the output of `toolgate serve` for the reason")
+    })
+}
+
+/// Puts the stored secrets back in place of masked strings: clients send back an entry that they got masked.
+pub(super) fn restore_masked(gateway: &Gateway, op: &mut EntryOp) -> Result<(), HttpError> {
+    let stored =
+        if matches!(op.action, EntryAction::Add(_)) { None } else { gateway.stored_entry(op.kind, &op.name) };
+    let (EntryAction::Add(entry) | EntryAction::Replace(entry) | EntryAction::Patch(entry)) = &mut op.action
+    else {
+        return Ok(());
+    };
+    gateway.runtime.restore_masked(entry, stored.as_ref()).map_err(|error| {
+        HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", error.to_string())
+            .hint("send the value, or refer to a variable of the project as `${NAME}`")
+    })
+}
+
 /// Reads an entry from the body.
-fn entry(request: &AdmittedRequest) -> Result<Map<String, Json>, HttpError> {
+pub(super) fn entry(request: &AdmittedRequest) -> Result<Map<String, Json>, HttpError> {
     let raw = request.raw_json()?;
     serde_json::from_str(raw.as_str()).map_err(|_| HttpError::invalid("the body is not an object"))
 }
 
-fn name_in(entry: &Map<String, Json>) -> Result<String, HttpError> {
+pub(super) fn name_in(entry: &Map<String, Json>) -> Result<String, HttpError> {
     let name = entry.get("name").and_then(Json::as_str);
     name.map(ToOwned::to_owned).ok_or_else(|| {
         let message = "the entry has no `name`";
@@ -163,7 +188,7 @@ fn expected(headers: &HeaderMap, registry: &Registry) -> Result<Option<Revision>
 }
 
 /// Converts a rejected change to an HTTP error, with all problems found.
-fn registry_error(refused: &ChangeError, name: &str) -> HttpError {
+pub(super) fn registry_error(refused: &ChangeError, name: &str) -> HttpError {
     if let ChangeError::Unauthorized { missing } = refused {
         return HttpError::missing_permissions(missing);
     }
@@ -207,7 +232,7 @@ fn registry_error(refused: &ChangeError, name: &str) -> HttpError {
         ChangeError::Conflict { current } => Some(*current),
         _ => None,
     };
-    let details = Some(Box::new(ErrorDetails { problems, revision, allowed_methods: None }));
+    let details = Some(Box::new(ErrorDetails { problems, revision, ..ErrorDetails::default() }));
     let error = HttpError::new(status, refused.code(), message);
     HttpError { hint: hint.map(ToOwned::to_owned), details, ..error }
 }

@@ -48,7 +48,7 @@ pub(crate) async fn remove(request: AdmittedRequest) -> Result<Response, HttpErr
 }
 
 /// Returns the credentials of the server in the path, if its callers have their own and this one may use it.
-fn server_credentials(request: &AdmittedRequest) -> Result<Arc<ServerCredentials>, HttpError> {
+pub(super) fn server_credentials(request: &AdmittedRequest) -> Result<Arc<ServerCredentials>, HttpError> {
     let (name, caller) = (request.parameter()?, &request.auth.caller);
     let may_use = |credentials: &Arc<ServerCredentials>| {
         let resource = credentials.server().prefix();

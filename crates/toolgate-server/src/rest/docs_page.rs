@@ -49,7 +49,10 @@ fn write_operation(route: &Route, operation: &ApiOperation, page: &mut String) {
     let need = match route.need {
         Requirement::Public | Requirement::PublicOr(_) => "no key".to_owned(),
         Requirement::AnyCaller | Requirement::OwnOr(_) | Requirement::Profile => "any caller".to_owned(),
-        Requirement::Permission(permission) => format!("<code>{permission}</code>"),
+        Requirement::Permission(_) | Requirement::Both(..) | Requirement::Details(..) => {
+            let code = |permission: &str| format!("<code>{permission}</code>");
+            route.need.permissions().into_iter().map(code).collect::<Vec<_>>().join(" and ")
+        }
         Requirement::ToolPermissions => "the tool's permissions".to_owned(),
     };
     let mut rows = String::new();

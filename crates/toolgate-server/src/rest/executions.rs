@@ -181,7 +181,7 @@ impl LogQueries {
     }
 
     /// Queries the log on a blocking thread, limited to a few at a time.
-    async fn read<T: Send + 'static>(
+    pub(crate) async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&ProjectLog, &dyn Fn() -> bool) -> io::Result<T> + Send + 'static,
     ) -> Result<T, HttpError> {

@@ -21,7 +21,7 @@ use toolgate_types::tool::{Permission, ScriptSpec};
 use toolgate_types::{Caller, ServeConfig, ToolDefinition};
 use url::{Position, Url};
 
-use crate::auth::{HttpError, require_explicit_permission};
+use crate::auth::{HttpError, require_permission};
 use crate::response::ErrorDetails;
 use crate::routes::SERVERS_EXEC;
 
@@ -61,7 +61,7 @@ pub(super) async fn check(
     };
     if op.kind == EntryKind::Server && is_local(op, entry, state) {
         // Not in the route table, because only the body tells a local command from a URL.
-        require_explicit_permission(caller, SERVERS_EXEC)?;
+        require_permission(caller, SERVERS_EXEC)?;
         check_command(op, entry, state, allowed)?;
     }
     if op.kind == EntryKind::Server {
@@ -182,10 +182,7 @@ fn check_command(
     allowed: &AllowList,
 ) -> Result<(), HttpError> {
     let Some(commands) = &allowed.commands else { return Ok(()) };
-    let written = || {
-        let servers = state.documents.get(EntryKind::Server)?;
-        serde_json::from_str::<Map<String, Json>>(servers.entry(&op.name)?).ok()
-    };
+    let written = || state.documents.get(EntryKind::Server)?.entry_value(&op.name);
     let written = if matches!(op.action, EntryAction::Patch(_)) { written() } else { None };
     let value = |key: &str| entry.get(key).or_else(|| written.as_ref()?.get(key)).and_then(Json::as_str);
     let refused =

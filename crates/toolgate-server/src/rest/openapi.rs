@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::auth::HttpError;
 use crate::response::{self, Response};
-use crate::route::{AdmittedRequest, ApiOperation, Requirement, ResponseContent, Route};
+use crate::route::{AdmittedRequest, ApiOperation, ResponseContent, Route};
 use crate::routes::ROUTES;
 
 /// Schemas of response bodies, and of request bodies that are entries of configuration files.
@@ -63,8 +63,9 @@ fn operation_json(route: &Route, operation: &ApiOperation) -> Json {
             json!([{ "key": [] }, { "bearer": [] }])
         },
     });
-    if let Requirement::Permission(permission) = route.need {
-        json["x-permission"] = permission.into();
+    let permissions = route.need.permissions();
+    if !permissions.is_empty() {
+        json["x-permission"] = permissions.join(" ").into();
     }
     if let Some(body) = operation.body {
         json["requestBody"] = json!({ "required": true, "content": content(body.name) });
@@ -76,7 +77,8 @@ fn operation_json(route: &Route, operation: &ApiOperation) -> Json {
 fn tag(route: &Route) -> &'static str {
     match route.path.split('/').nth(2) {
         Some(
-            noun @ ("tools" | "servers" | "executions" | "policy" | "human-input" | "approvals" | "callers"),
+            noun @ ("tools" | "servers" | "executions" | "policy" | "human-input" | "approvals" | "callers"
+            | "profiles" | "runs"),
         ) => noun,
         _ => "about",
     }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use toolgate_runtime::questions::{
-    Answer, AnswerError, HumanReply, QuestionKind, QueuedQuestion, masked_parts,
+    Answer, AnswerError, HumanReply, QuestionEnd, QuestionKind, QueuedQuestion, masked_parts,
 };
 use toolgate_types::{CallerId, ErrorCode};
 
@@ -22,12 +22,34 @@ const SOCKET_USER: &str = "the person at the machine";
 /// Maximum length of a reason.
 const MAX_REASON: usize = 2_000;
 
+/// Selection of questions. Without a state, those that are open.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QuestionQuery {
+    #[serde(default)]
+    state: QuestionState,
+    limit: Option<usize>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum QuestionState {
+    #[default]
+    Open,
+    Ended,
+    All,
+}
+
+/// Questions in a response: default and maximum.
+const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 1_000;
+
 pub(crate) async fn inputs(request: AdmittedRequest) -> Result<Response, HttpError> {
-    Ok(list(&request.gateway, QuestionKind::HumanInput, "questions"))
+    list(&request, QuestionKind::HumanInput, "questions")
 }
 
 pub(crate) async fn approvals(request: AdmittedRequest) -> Result<Response, HttpError> {
-    Ok(list(&request.gateway, QuestionKind::Approval, "approvals"))
+    list(&request, QuestionKind::Approval, "approvals")
 }
 
 pub(crate) async fn input(request: AdmittedRequest) -> Result<Response, HttpError> {
@@ -80,36 +102,64 @@ pub(crate) async fn answer_approval(request: AdmittedRequest) -> Result<Response
     submit_answer(&request, &id, QuestionKind::Approval, Answer::Value(json!(approve)))
 }
 
-fn list(gateway: &Gateway, kind: QuestionKind, member: &str) -> Response {
-    let open = gateway.questions.as_ref().map(|questions| questions.list(Some(kind))).unwrap_or_default();
-    let open: Vec<Json> = open.iter().map(|question| redacted_question(gateway, question, false)).collect();
-    response::json(&json!({ member: open }))
+/// Lists open questions, oldest first, then those that have ended, newest first.
+fn list(request: &AdmittedRequest, kind: QuestionKind, member: &str) -> Result<Response, HttpError> {
+    let QuestionQuery { state, limit } = request.query()?;
+    let gateway = &request.gateway;
+    let limit = limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
+    let questions = gateway.questions.as_ref();
+    let open = questions.filter(|_| state != QuestionState::Ended).map(|it| it.list(Some(kind)));
+    let ended = questions.filter(|_| state != QuestionState::Open).map(|it| it.ended(kind));
+    let open = open.into_iter().flatten().map(|question| redacted_question(gateway, &question, None, false));
+    let ended = ended.into_iter().flatten();
+    let ended = ended.map(|(question, end)| redacted_question(gateway, &question, Some(&end), false));
+    // All open ones: each waits for a person, and their number is bounded.
+    let shown: Vec<Json> = open.chain(ended.take(limit)).collect();
+    Ok(response::json(&json!({ member: shown })))
 }
 
 fn one(gateway: &Gateway, kind: QuestionKind, id: &str) -> Result<Response, HttpError> {
-    let question = gateway
-        .questions
-        .as_ref()
-        .and_then(|questions| questions.get(id))
-        .filter(|one| one.details.kind == kind);
-    let question = question.ok_or_else(|| answer_error(AnswerError::NotOpen(id.to_owned())))?;
-    Ok(response::json(&redacted_question(gateway, &question, true)))
+    let questions = gateway.questions.as_ref();
+    let open = || questions?.get(id).map(|question| (question, None));
+    let ended = || questions?.get_ended(id).map(|(question, end)| (question, Some(end)));
+    let found = open().or_else(ended).filter(|(question, _)| question.details.kind == kind);
+    let (question, end) = found.ok_or_else(|| answer_error(AnswerError::NotOpen(id.to_owned())))?;
+    Ok(response::json(&redacted_question(gateway, &question, end.as_ref(), true)))
 }
 
 /// Renders a question with secrets masked. `masked` lists them, and `shortened` tells if long strings are shortened;
-/// `full` adds the arguments without shortened strings.
-fn redacted_question(gateway: &Gateway, question: &QueuedQuestion, full: bool) -> Json {
+/// `full` adds the whole call, and the arguments without shortened strings.
+fn redacted_question(
+    gateway: &Gateway,
+    question: &QueuedQuestion,
+    end: Option<&QuestionEnd>,
+    full: bool,
+) -> Json {
     let mut posted = json!(question.details);
     posted["text"] = gateway.runtime.redact(&question.details.text).into();
+    posted["state"] = end.map_or("open", |end| end.state.label()).into();
+    posted["endedAt"] = json!(end.map(|end| &end.at));
+    posted["by"] = json!(end.and_then(|end| end.by.as_ref()));
     let Some(arguments) = question.arguments() else { return posted };
     let masked_text = gateway.runtime.redact(&arguments.text);
     let mut masked = masked_parts(&arguments.text, &masked_text);
-    posted["arguments"] = masked_text.into();
+    posted["arguments"] = masked_text.as_str().into();
     posted["shortened"] = arguments.full.is_some().into();
-    if let (true, Some(complete)) = (full, &arguments.full) {
-        let masked_text = gateway.runtime.redact(complete);
-        masked = masked_parts(complete, &masked_text);
-        posted["fullArguments"] = masked_text.into();
+    if full {
+        let complete = arguments.full.as_ref().map(|complete| gateway.runtime.redact(complete));
+        if let (Some(complete), Some(masked_complete)) = (&arguments.full, &complete) {
+            masked = masked_parts(complete, masked_complete);
+            posted["fullArguments"] = masked_complete.as_str().into();
+        }
+        let shown = complete.as_ref().unwrap_or(&masked_text);
+        posted["call"] = json!({
+            "tool": question.details.tool,
+            "server": question.details.context.server,
+            "original": question.details.context.original,
+            "correlation": question.details.context.correlation,
+            "arguments": serde_json::from_str(shown).unwrap_or_else(|_| Json::from(shown.as_str())),
+            "bytes": arguments.bytes,
+        });
     }
     if masked.is_empty() {
         // With the hash, a person could guess short secrets.

@@ -272,11 +272,33 @@ fn sse_event(number: Option<u64>, event: &Json) -> String {
     format!("{id}event: {name}\ndata: {event}\n\n")
 }
 
+/// Runs in a page: default and maximum.
+const RUN_PAGE: (usize, usize) = (100, 1_000);
+
+/// Selection of runs.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunQuery {
+    state: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
 pub(crate) async fn list(request: AdmittedRequest) -> Result<Response, HttpError> {
+    let RunQuery { state, limit, cursor } = request.query()?;
     let runs = require_agent(&request.gateway)?;
     let mut all = read(move || runs.list()).await?;
-    all.retain(|run| may_use(&request, run["caller"].as_str()));
-    Ok(response::json(&json!({ "runs": all })))
+    let limit = limit.unwrap_or(RUN_PAGE.0).clamp(1, RUN_PAGE.1);
+    all.retain(|run| {
+        may_use(&request, run["caller"].as_str())
+            && state.as_deref().is_none_or(|state| run["state"] == state)
+            // Newest first: the page begins after the run in the cursor.
+            && cursor.as_deref().is_none_or(|cursor| run["run"].as_str().is_some_and(|id| id < cursor))
+    });
+    let has_more = all.len() > limit;
+    all.truncate(limit);
+    let next = all.last().filter(|_| has_more).map(|run| run["run"].clone());
+    Ok(response::json(&json!({ "runs": all, "next": next })))
 }
 
 pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError> {

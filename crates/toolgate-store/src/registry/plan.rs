@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{
-    ChangeError, CheckFn, CheckInput, CheckedRegistry, CommittedChange, RegistryChange, RegistryProblem,
-    RegistryProblems, RegistryState, ToolChange,
+    ChangeError, ChangePreview, CheckFn, CheckInput, CheckedRegistry, CommittedChange, RegistryChange,
+    RegistryProblem, RegistryProblems, RegistryState, ToolChange,
 };
 use crate::document::{EntryKind, EntryOp};
 use crate::store::{RegistryDocuments, RegistrySources, Revision};
@@ -185,6 +185,12 @@ impl BatchPlan {
     fn notes(&self, op: &EntryOp) -> Vec<RegistryProblem> {
         let about = format!("`{}`", op.name);
         self.checked.notes.iter().filter(|note| note.message.contains(&about)).cloned().collect()
+    }
+
+    /// Returns the outcome of a plan with one change.
+    pub(super) fn into_preview(mut self) -> Result<ChangePreview, ChangeError> {
+        let notes = self.verdicts.pop().expect("each change has a verdict")?;
+        Ok(ChangePreview { checked: self.checked, notes })
     }
 
     /// Returns the state after the commit.

@@ -28,6 +28,17 @@ accepts the key at once.
 
 Exit codes: 0 created, 1 not created, 78 invalid configuration.")]
     Add(AddCallerArgs),
+    /// Change permissions, groups or description of a created caller
+    #[command(after_help = "\
+Examples:
+  toolgate callers update ci --permission 'tickets:*' --permission mail:read
+  toolgate callers update ci --description 'the nightly build'
+
+Options that are left out change nothing. Callers of toolgate.yaml are changed there. A running gateway of
+the project uses the change at once and ends streams of the caller if its rights differ.
+
+Exit codes: 0 changed, 1 not changed, 78 invalid configuration.")]
+    Update(UpdateCallerArgs),
     /// Remove a created caller and revoke its key
     #[command(after_help = "\
 Examples:
@@ -152,6 +163,22 @@ pub(crate) struct AddCallerArgs {
     /// Expiry of its key: 90d, 2027-01-31, 2027-01-31T08:00:00Z [default: never]
     #[arg(long, value_name = "TIME")]
     pub(crate) expires: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
+pub(crate) struct UpdateCallerArgs {
+    /// Id of the caller
+    pub(crate) id: String,
+    /// All permissions of the caller from now on; can be repeated [default: unchanged]
+    #[arg(long = "permission", value_name = "PERMISSION", group = "change")]
+    pub(crate) permissions: Option<Vec<String>>,
+    /// All groups of the caller from now on; can be repeated [default: unchanged]
+    #[arg(long = "group", value_name = "GROUP", group = "change")]
+    pub(crate) groups: Option<Vec<String>>,
+    /// Purpose of the caller; an empty text removes it [default: unchanged]
+    #[arg(long, value_name = "TEXT", group = "change")]
+    pub(crate) description: Option<String>,
 }
 
 #[derive(Debug, Args)]

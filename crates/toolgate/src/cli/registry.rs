@@ -34,6 +34,17 @@ characters, unsafe schemas) cannot be approved.
 
 Exit codes: 0 approved or nothing to approve, 1 not approved, 78 invalid configuration.")]
     Approve(ApproveArgs),
+    /// Reject changed and new tools of a server
+    #[command(after_help = "\
+Examples:
+  toolgate servers reject tickets close_ticket        show the change and ask
+  toolgate servers reject tickets close_ticket --yes  without a question, for scripts
+
+A rejected definition stays quarantined until the server changes it again; `servers approve` with the name
+of the tool approves it nevertheless. Rejections are written to toolgate.lock; commit that file.
+
+Exit codes: 0 rejected or nothing to reject, 1 not rejected, 78 invalid configuration.")]
+    Reject(ApproveArgs),
     /// Log in to a server with a browser
     #[command(after_help = "\
 Examples:
@@ -240,7 +251,7 @@ pub(crate) struct LoginArgs {
 pub(crate) struct ApproveArgs {
     /// Name of the server
     pub(crate) name: String,
-    /// Tools to approve, by the server's names for them [default: all that wait for approval]
+    /// Tools, by the server's names for them [default: all that wait for approval]
     pub(crate) tools: Vec<String>,
     /// Do not ask for confirmation
     #[arg(long, short)]

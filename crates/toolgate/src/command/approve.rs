@@ -1,4 +1,4 @@
-//! `toolgate servers approve NAME`: shows the changed definitions of a server and approves them.
+//! `toolgate servers approve|reject NAME`: shows the changed definitions of a server, and approves or rejects them.
 
 use std::io::IsTerminal;
 
@@ -8,7 +8,7 @@ use similar::{ChangeTag, TextDiff};
 use toolgate_redact::printable;
 use toolgate_redact::sanitize::sanitize;
 use toolgate_runtime::runtime::PendingApproval;
-use toolgate_types::ServerName;
+use toolgate_types::{Caller, ServerName};
 
 use crate::cli::{AnswerMode, ApproveArgs, ProjectArgs};
 use crate::command::agent::keys;
@@ -16,7 +16,35 @@ use crate::command::app::{self, AppChoice};
 use crate::output::{BOLD, Output, error_with_hint};
 use crate::{DONE, FAILED};
 
-pub(crate) fn run(args: &ApproveArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
+/// The decision on the definitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Review {
+    Approve,
+    Reject,
+}
+
+impl Review {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Reject => "reject",
+        }
+    }
+
+    fn done(self) -> &'static str {
+        match self {
+            Self::Approve => "approved",
+            Self::Reject => "rejected",
+        }
+    }
+}
+
+pub(crate) fn run(
+    args: &ApproveArgs,
+    review: Review,
+    project: &ProjectArgs,
+    output: &Output,
+) -> anyhow::Result<u8> {
     let ApproveArgs { name, tools, yes } = args;
     app::with_app(
         project,
@@ -31,36 +59,43 @@ pub(crate) fn run(args: &ApproveArgs, project: &ProjectArgs, output: &Output) ->
                 return Ok(FAILED);
             }
             let mut waiting = runtime.pending_approvals(name);
+            if review == Review::Approve && !tools.is_empty() {
+                // A person may change its mind, for tools that it names.
+                waiting.extend(runtime.rejected_definitions(name));
+            }
             if let Some(tool) = tools.iter().find(|tool| !waiting.iter().any(|one| is_named(one, tool))) {
                 bail!(
                     "no tool `{tool}` of `{name}` waits for approval; `toolgate servers show {name}` lists them"
                 );
             }
             waiting.retain(|one| tools.is_empty() || tools.iter().any(|tool| is_named(one, tool)));
-            if waiting.is_empty() && runtime.is_approved(name) {
+            if waiting.is_empty() && (review == Review::Reject || runtime.is_approved(name)) {
                 if output.json {
-                    output.document(&json!({ "server": name, "tools": [], "approved": true }))?;
+                    output.document(&json!({ "server": name, "tools": [], review.done(): true }))?;
                 } else {
                     output.result(&format!("no tool of {BOLD}{name}{BOLD:#} waits for approval\n"));
                 }
                 return Ok(DONE);
             }
             waiting.iter().for_each(|one| output.message(&definition_diff(one)));
-            let approved = *yes || confirm(waiting.len(), name, output)?;
-            if approved {
-                runtime.approve(&name.parse::<ServerName>()?, &waiting).await?;
+            let is_confirmed = *yes || confirm(review, waiting.len(), name, output)?;
+            let server = name.parse::<ServerName>()?;
+            match review {
+                _ if !is_confirmed => {}
+                Review::Approve => runtime.approve(&server, &waiting).await?,
+                Review::Reject => runtime.reject(&server, &waiting, Caller::OWNER).await?,
             }
             let names: Vec<_> = waiting.iter().map(|one| &one.tool.original).collect();
             if output.json {
-                output.document(&json!({ "server": name, "tools": names, "approved": approved }))?;
-            } else if approved {
-                let count = names.len();
-                output.result(&format!("approved {BOLD}{name}{BOLD:#}: {count} definitions\n"));
+                output.document(&json!({ "server": name, "tools": names, review.done(): is_confirmed }))?;
+            } else if is_confirmed {
+                let (done, count) = (review.done(), names.len());
+                output.result(&format!("{done} {BOLD}{name}{BOLD:#}: {count} definitions\n"));
                 output.next_step("commit toolgate.lock, so that others trust the same definitions");
             } else {
                 output.result("nothing was changed\n");
             }
-            Ok(if approved { DONE } else { FAILED })
+            Ok(if is_confirmed { DONE } else { FAILED })
         },
     )
 }
@@ -69,14 +104,14 @@ fn is_named(waiting: &PendingApproval, tool: &str) -> bool {
     waiting.tool.original == tool || waiting.tool.name == tool
 }
 
-fn confirm(count: usize, name: &str, output: &Output) -> anyhow::Result<bool> {
+fn confirm(review: Review, count: usize, name: &str, output: &Output) -> anyhow::Result<bool> {
     if output.json || !std::io::stdin().is_terminal() {
         return Err(error_with_hint(
             "confirmation needed, but stdin is not a terminal",
             "pass `--yes` to confirm",
         ));
     }
-    Ok(keys::yes_line(&format!("approve {count} definitions of {}? [y/N] ", printable(name))))
+    Ok(keys::yes_line(&format!("{} {count} definitions of {}? [y/N] ", review.verb(), printable(name))))
 }
 
 /// Formats a definition for review: the reason for the quarantine, and a diff.

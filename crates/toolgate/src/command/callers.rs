@@ -1,9 +1,9 @@
-//! `toolgate callers list|add|remove|keys`: callers and their API keys.
+//! `toolgate callers list|add|update|remove|keys`: callers and their API keys.
 //!
 //! A running gateway of the project makes the change; without one, the key file is changed directly.
 
 use anyhow::anyhow;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 use toolgate_app::socket::{self, Method, StatusCode};
 use toolgate_app::{NewCaller, ProjectCallers};
 use toolgate_config::{Config, load};
@@ -11,7 +11,7 @@ use toolgate_redact::printable;
 
 use crate::cli::{
     AddCallerArgs, AddKeyArgs, CallerArgs, CallersCommand, KeysCommand, ProjectArgs, RevokeKeyArgs,
-    RotateKeyArgs,
+    RotateKeyArgs, UpdateCallerArgs,
 };
 use crate::output::{BOLD, DIM, Output, error_or_hint, error_with_hint};
 use crate::owner_key;
@@ -55,6 +55,14 @@ fn request(command: &CallersCommand) -> (Method, String, Option<Json>) {
                 "groups": groups, "expires": expires });
             (Method::POST, "/v1/callers".to_owned(), Some(body))
         }
+        CallersCommand::Update(UpdateCallerArgs { id, permissions, groups, description }) => {
+            let mut body = Map::new();
+            body.extend(permissions.as_ref().map(|it| ("permissions".to_owned(), json!(it))));
+            body.extend(groups.as_ref().map(|it| ("groups".to_owned(), json!(it))));
+            let description = description.as_ref().map(|it| Some(it).filter(|it| !it.is_empty()));
+            body.extend(description.map(|it| ("description".to_owned(), json!(it))));
+            (Method::PATCH, one(id), Some(Json::Object(body)))
+        }
         CallersCommand::Remove(CallerArgs { id }) => (Method::DELETE, one(id), None),
         CallersCommand::Keys(KeysCommand::List(CallerArgs { id })) => {
             (Method::GET, format!("{}/keys", one(id)), None)
@@ -95,6 +103,11 @@ fn run_locally(command: &CallersCommand, config: &Config, project: &ProjectArgs)
             let (description, expires) = (description.as_deref(), expires.as_deref());
             let added = callers.add(NewCaller { id, description, permissions, groups, expires });
             added.map(|(caller, key)| json!({ "caller": caller, "key": key.expose() }))
+        }
+        CallersCommand::Update(UpdateCallerArgs { id, permissions, groups, description }) => {
+            let description = description.as_deref();
+            let changed = callers.update(id, permissions.as_deref(), groups.as_deref(), description);
+            changed.map(|caller| json!(caller))
         }
         CallersCommand::Remove(CallerArgs { id }) => callers.remove(id).map(|()| Json::Null),
         CallersCommand::Keys(KeysCommand::List(CallerArgs { id })) => {
@@ -144,6 +157,10 @@ fn print_result(command: &CallersCommand, document: &Json, output: &Output) -> a
             output.result(&format!("API key of {BOLD}{id}{BOLD:#} (shown only once):\n  {key}\n"));
             output
                 .next_step("send the key as `X-API-Key` or `Authorization: Bearer`; only its hash is stored");
+        }
+        CallersCommand::Update(_) if output.json => output.document(document)?,
+        CallersCommand::Update(UpdateCallerArgs { id, .. }) => {
+            output.result(&format!("changed {BOLD}{}{BOLD:#}\n", printable(id)));
         }
         CallersCommand::Remove(CallerArgs { id }) if output.json => {
             output.document(&json!({ "id": id, "removed": true }))?;

@@ -10,8 +10,6 @@ use toolgate_config::{
 };
 use toolgate_redact::printable;
 use toolgate_store::document::{EntryKind, RegistryDocument};
-use toolgate_store::file::disk::RealDisk;
-use toolgate_store::file::{RegistryFiles, RegistryPaths};
 use toolgate_types::Secret;
 
 use crate::DONE;
@@ -227,13 +225,8 @@ pub(crate) fn env_lines(import: &ImportPlan, taken: &[&ImportedServer]) -> Vec<(
 
 /// Replaces a file atomically: a partly written registry would be invalid.
 pub(crate) fn write_atomically(path: &Path, before: Option<&str>, text: &str) -> anyhow::Result<()> {
-    let wrote = || format!("{} could not be written", display_path(path));
-    // Write through a symlink instead of replacing it.
-    let real = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let paths = RegistryPaths { tools: None, servers: Some(real) };
-    RegistryFiles::open(RealDisk, paths)
-        .and_then(|mut files| files.overwrite(EntryKind::Server, before, text))
-        .with_context(wrote)
+    toolgate_app::replace_file(path, before, text)
+        .with_context(|| format!("{} could not be written", display_path(path)))
 }
 
 /// Appends variables to a file, created with mode 0600.

@@ -28,7 +28,8 @@ use toolgate_agent::model::Part;
 use toolgate_app::socket::connect_command;
 use toolgate_app::{App, CommandHandler, StateFolder};
 use toolgate_runtime::questions::{
-    Answer, AnswerSchema, ApprovalQuestion, ElicitationQuestion, InputQuestion, Question, ShownArguments,
+    Answer, AnswerSchema, ApprovalQuestion, ElicitationQuestion, InputQuestion, Question, QuestionContext,
+    ShownArguments,
 };
 
 use crate::FAILED;
@@ -514,7 +515,8 @@ impl QuestionContent {
         let approval = |text: String, arguments: String, caller: String, tool: String| {
             let bytes = arguments.len();
             let arguments = ShownArguments { text: arguments, full: None, bytes, sha256: String::new() };
-            Some(ApprovalQuestion { text, arguments, caller: caller.parse().ok()?, tool, session: None })
+            let (caller, context) = (caller.parse().ok()?, QuestionContext::default());
+            Some(ApprovalQuestion { text, arguments, caller, tool, session: None, context })
         };
         Some(match self {
             Self::Approval { text, arguments, caller, tool } => {
@@ -530,6 +532,7 @@ impl QuestionContent {
                 caller: caller.parse().ok()?,
                 tool,
                 session: None,
+                context: QuestionContext::default(),
             }),
             Self::Elicitation { server, message, url, schema } => {
                 Question::Elicitation(ElicitationQuestion {

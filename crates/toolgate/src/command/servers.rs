@@ -8,12 +8,14 @@ use toolgate_types::ServerName;
 
 use crate::cli::{AnswerMode, ProjectArgs, ServersArgs, ServersCommand};
 use crate::command::app::AppChoice;
+use crate::command::approve::Review;
 use crate::command::{app, approve, change, login, tools, watch};
 use crate::output::{BOLD, DIM, Output, first_line};
 
 pub(crate) fn run(args: &ServersArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let only = match &args.command {
-        Some(ServersCommand::Approve(args)) => return approve::run(args, project, output),
+        Some(ServersCommand::Approve(args)) => return approve::run(args, Review::Approve, project, output),
+        Some(ServersCommand::Reject(args)) => return approve::run(args, Review::Reject, project, output),
         Some(ServersCommand::Login(server)) => return login::login(server, project, output),
         Some(ServersCommand::Logout(server)) => return login::logout(server, project, output),
         Some(ServersCommand::Add(args)) => return change::add_server(args, project, output),
@@ -73,6 +75,7 @@ fn status_text(server: &ServerStatus) -> String {
         held_back,
         implementation,
         stderr,
+        ..
     } = server;
     let mut text = format!("{BOLD}{name}{BOLD:#}  {state}  {transport}");
     if protocol_version.is_some() || *tools > 0 {

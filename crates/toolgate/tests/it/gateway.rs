@@ -1,6 +1,7 @@
 //! `toolgate serve` and `toolgate stdio`.
 
 mod access_matrix;
+mod administration;
 mod api_docs;
 mod bad_servers;
 mod batches;

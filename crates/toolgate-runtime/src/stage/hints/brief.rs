@@ -43,6 +43,10 @@ impl From<Vec<FollowUp>> for FollowUps {
 }
 
 impl FollowUps {
+    pub(crate) fn steps(&self) -> &[FollowUp] {
+        &self.steps
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }

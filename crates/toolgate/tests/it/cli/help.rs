@@ -296,6 +296,8 @@ fn every_help_has_examples() {
         ("runs", "show"),
         ("callers", "list"),
         ("callers", "add"),
+        ("callers", "update"),
+        ("servers", "reject"),
         ("callers", "remove"),
     ]) {
         let help = run(&format!("{noun} {command} --help")).stdout;
