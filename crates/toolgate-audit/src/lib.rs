@@ -59,6 +59,7 @@ mod folder;
 #[doc(hidden)]
 pub mod fuzz;
 mod histogram;
+mod index;
 pub mod log;
 mod merge;
 pub mod metrics;
@@ -75,12 +76,14 @@ mod scan;
 pub mod spans;
 mod storage_errors;
 mod sync;
+mod terms;
 pub mod verify;
 mod writer;
 
 pub use clock::{Clock, SystemClock};
 pub use fields::SecretFields;
 pub use folder::TornTail;
+pub use index::LogIndexer;
 pub use log::{Durability, ExecutionLog, LogOptions, LogUnavailable, OpenCall, OpenError};
 pub use metrics::{Metrics, ToolMetrics};
 pub use project::ProjectLog;
