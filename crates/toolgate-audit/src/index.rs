@@ -298,10 +298,10 @@ struct IndexSizes {
 }
 
 impl LogIndexer {
-    pub fn new(folder: impl Into<PathBuf>) -> Self {
+    pub fn new(folder: impl AsRef<Path>) -> Self {
         let sizes =
             IndexSizes { block: BLOCK_BYTES, newest: MAX_UNINDEXED_BYTES, past: MAX_UNINDEXED_PAST_BYTES };
-        Self { folder: folder.into(), open: HashMap::new(), indexed: BTreeMap::new(), sizes }
+        Self { folder: folder.as_ref().to_owned(), open: HashMap::new(), indexed: BTreeMap::new(), sizes }
     }
 
     /// Indexes everything, in blocks of this size.

@@ -55,6 +55,7 @@
 mod chain;
 pub mod clock;
 mod fields;
+pub mod figures;
 mod folder;
 #[doc(hidden)]
 pub mod fuzz;
@@ -74,6 +75,7 @@ mod reserve;
 mod retention;
 mod scan;
 pub mod spans;
+pub mod status;
 mod storage_errors;
 mod sync;
 mod terms;
@@ -82,6 +84,7 @@ mod writer;
 
 pub use clock::{Clock, SystemClock};
 pub use fields::SecretFields;
+pub use figures::{CallFigures, CallSample, SampleOutcome};
 pub use folder::TornTail;
 pub use index::LogIndexer;
 pub use log::{Durability, ExecutionLog, LogOptions, LogUnavailable, OpenCall, OpenError};

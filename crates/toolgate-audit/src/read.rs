@@ -25,6 +25,7 @@ use crate::histogram::Histogram;
 use crate::merge::{LineMerge, ReadOrder};
 use crate::scan::ForwardLines;
 
+mod ends;
 pub mod export;
 pub mod history;
 mod newest;

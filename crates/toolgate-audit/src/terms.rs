@@ -101,9 +101,7 @@ impl RecordTerms {
                 }
                 b"status" => self.own.push(term(TermField::Status, text)),
                 b"error" => {
-                    let code = value.strip_prefix(b"{\"code\":").and_then(value_at);
-                    let code = code.and_then(|code| code.strip_prefix(b"\"")?.strip_suffix(b"\""));
-                    self.own.extend(code.map(|code| term(TermField::Status, code)));
+                    self.own.extend(error_code(value).map(|code| term(TermField::Status, code)));
                 }
                 b"micros" => {
                     let number = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
@@ -116,6 +114,16 @@ impl RecordTerms {
         }
         self.call != 0
     }
+}
+
+/// Returns the code of an `error`, which is its first member.
+pub(crate) fn error_code(error: &[u8]) -> Option<&[u8]> {
+    value_at(error.strip_prefix(b"{\"code\":")?)?.strip_prefix(b"\"")?.strip_suffix(b"\"")
+}
+
+/// Iterates over the members between `time` and `hash` of a line. Large bodies are left out.
+pub(crate) fn record_members(members: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    RecordMembers(members)
 }
 
 /// Iterates over members written as `,"name":value`.

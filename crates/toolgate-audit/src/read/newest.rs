@@ -264,6 +264,8 @@ pub(super) struct NewestCalls {
     grep: Option<[Finder<'static>; 2]>,
     /// Earliest time of a begin, as in a line.
     since_text: Option<String>,
+    /// Time after the last begin, rounded up.
+    until_text: Option<String>,
     /// Time range of the begins, in microseconds.
     since: i64,
     until: i64,
@@ -299,6 +301,7 @@ impl NewestCalls {
             // If the clock was set back, a call of the time range may have ended before it.
             predicate: Box::new(CallFilter { since: None, ..filter.clone() }.line_predicate()),
             since_text: filter.since.map(crate::chain::format_timestamp),
+            until_text: filter.until.and_then(ceil).map(crate::chain::format_timestamp),
             grep,
             since: filter.since.map_or(i64::MIN, jiff::Timestamp::as_microsecond),
             until: filter.until.map_or(i64::MAX, ceil_microsecond),
@@ -422,7 +425,8 @@ impl NewestCalls {
                 continue;
             }
             let is_late = self.since_text.as_ref().is_none_or(|since| record.time >= since.as_str());
-            let is_wanted = is_late && (self.predicate)(line);
+            let is_early = self.until_text.as_ref().is_none_or(|until| record.time < until.as_str());
+            let is_wanted = is_late && is_early && (self.predicate)(line);
             let fetched;
             let end = match ends.remove(&id) {
                 Some(None) => continue,
@@ -503,6 +507,11 @@ fn filter_terms(filter: &CallFilter) -> Vec<u64> {
     let terms = members.into_iter().filter_map(|(field, value)| Some(term_of(field, value?)));
     let kind = filter.kind.filter(|kind| *kind != toolgate_types::call::OperationKind::Tool);
     terms.chain(kind.map(|kind| term_of(TermField::Operation, kind.label()))).collect()
+}
+
+/// Rounds a time up to a microsecond, as in a line.
+fn ceil(time: jiff::Timestamp) -> Option<jiff::Timestamp> {
+    jiff::Timestamp::from_microsecond(ceil_microsecond(time)).ok()
 }
 
 /// Returns the microseconds of a time, rounded up.
