@@ -29,7 +29,7 @@ const MAX_SAMPLES: usize = 1 << 14;
 const MAX_SERIES: usize = 10_000;
 /// Figures per resolution. Further pairs of a step share one.
 const MAX_CELLS: usize = 60_000;
-/// Label of what exceeds the limits.
+/// Label of series beyond the limits.
 const OTHERS: &str = "(others)";
 /// Groups in an answer.
 const MAX_GROUPS: usize = 100;
@@ -214,7 +214,7 @@ pub struct FigureQuery {
     pub group: Option<FigureGroup>,
 }
 
-/// Member by which figures are grouped.
+/// Member to group figures by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FigureGroup {
     Tool,

@@ -1,4 +1,4 @@
-//! The index of a day's file: what each block of the file contains, so that queries skip the others.
+//! The index of a day's file: the values in each block of the file, so that queries skip the other blocks.
 //!
 //! An index lies beside its file, as `2026-11-15.index`. It consists of entries, one per block of about 128 KiB: place,
 //! sequence numbers, times, the longest duration, a Bloom filter of the values that calls are searched by, and the calls
@@ -30,7 +30,7 @@ const MAX_UNINDEXED_PAST_BYTES: u64 = 1 << 20;
 /// Bits of the Bloom filter per value, and bits that a value sets: one in about 2,000 blocks is read in vain.
 const BITS_PER_TERM: usize = 16;
 const PROBES: u64 = 8;
-/// Maximum number of calls whose end is awaited. Beyond it, blocks with ends of unknown calls are always read.
+/// Maximum number of calls without an end. Beyond it, blocks with ends of unknown calls are always read.
 const MAX_OPEN_CALLS: usize = 100_000;
 /// Bytes of entries that are written at once.
 const BATCH_BYTES: usize = 256 << 10;
@@ -60,7 +60,7 @@ pub(crate) struct IndexEntry {
     pub(crate) max_micros: u64,
     /// Hash of the last line, to recognise the file.
     last_hash: u64,
-    /// True if the block has ends of calls whose begin is not known: it cannot be skipped.
+    /// True if the block has ends without a known begin: it cannot be skipped.
     pub(crate) has_unknown: bool,
     /// Calls that begin in the block and do not end in it, and those that end in it and began before.
     pub(crate) begins: Vec<u64>,
@@ -227,7 +227,7 @@ impl BackwardEntries {
         Ok(Some(Self { index: entries.index, start: length, buffer: Vec::new(), end: 0, next_end }))
     }
 
-    /// Returns the end of the next block in the day's file: what lies before it is indexed.
+    /// Returns the end of the next block in the day's file: everything before it is indexed.
     pub(crate) fn next_end(&self) -> u64 {
         self.next_end
     }
@@ -310,7 +310,7 @@ impl LogIndexer {
         Self { sizes: IndexSizes { block, newest: 0, past: 0 }, ..Self::new(folder) }
     }
 
-    /// Indexes what was added to the log. Stops when `go_on` returns false.
+    /// Indexes the records added to the log. Stops when `go_on` returns false.
     ///
     /// # Errors
     /// If a file cannot be read or written. The next call tries again.

@@ -18,7 +18,7 @@ use crate::scan::ForwardLines;
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WriterStatus {
-    /// Number of the writer, which is the name of its folder.
+    /// Number of the writer: the name of its folder.
     pub writer: usize,
     pub records: u64,
     pub bytes: u64,

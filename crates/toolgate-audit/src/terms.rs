@@ -1,7 +1,7 @@
 //! The members of a record that calls are searched by, as hashes.
 //!
-//! Members are read from the line as written, without parsing JSON: their order is fixed, and the bodies, which can be
-//! large, come last. Invariant: the hash of a member in a line equals that of the same value in a filter.
+//! Members are read from the line as written, without parsing JSON: their order is fixed, and the bodies come last,
+//! because they can be large. Invariant: the hash of a member in a line equals that of the same value in a filter.
 
 use memchr::memchr2;
 
@@ -116,7 +116,7 @@ impl RecordTerms {
     }
 }
 
-/// Returns the code of an `error`, which is its first member.
+/// Returns the code of an `error`: its first member.
 pub(crate) fn error_code(error: &[u8]) -> Option<&[u8]> {
     value_at(error.strip_prefix(b"{\"code\":")?)?.strip_prefix(b"\"")?.strip_suffix(b"\"")
 }

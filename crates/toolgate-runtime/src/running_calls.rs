@@ -80,7 +80,7 @@ impl RunningCall {
         let _ = self.tool.set(Arc::clone(tool));
     }
 
-    /// Cancels the call in the name of somebody.
+    /// Cancels the call. `by` names the person or the caller that asked for it.
     pub fn cancel(&self, by: &str) {
         if self.cancelled_by.set(by.to_owned()).is_ok() {
             self.cancel.notify_one();

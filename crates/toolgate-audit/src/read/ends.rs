@@ -11,7 +11,7 @@ use super::{LineMerge, LogReader, ReadOrder};
 use crate::chain::{self, RecordLine};
 use crate::terms::record_members;
 
-/// Calls whose begin is awaited. Ends of others have no server.
+/// Maximum number of calls that wait for their begin. Ends of others have no server.
 const MAX_AWAITED: usize = 10_000;
 
 /// The end of a call, with the server of its begin.
@@ -73,7 +73,7 @@ impl LogReader {
     }
 }
 
-/// Returns the members before the stages and the output, which can be large.
+/// Returns the members before the stages and the output: those can be large.
 fn head(members: &[u8]) -> &[u8] {
     &members[..memchr::memmem::find(members, br#","stages":"#).unwrap_or(members.len())]
 }

@@ -1,8 +1,8 @@
 //! Queries that return the newest calls first, with the help of the index.
 //!
 //! Files are read from their end, block by block. Blocks that the index covers are skipped if no call in them can match;
-//! all others are read whole, and so is what the index does not cover yet. A call that matches has all of its values in
-//! the block of its end, so a begin whose end was skipped for its values needs no look. Invariant: calls come in the order
+//! all others are read whole, and so are the parts without an index. A call that matches has all of its values in
+//! the block of its end, so a begin needs no look if its end was skipped for its values. Invariant: calls come in the order
 //! they began, and the result is the same with an index as without.
 
 use std::borrow::Cow;
@@ -61,7 +61,7 @@ impl FilePart {
 struct DayBlocks {
     file: Arc<File>,
     entries: Option<BackwardEntries>,
-    /// End of what was not returned yet.
+    /// End of the part that was not returned yet.
     end: u64,
 }
 
@@ -216,11 +216,11 @@ impl LogBlocks {
     }
 }
 
-/// An end whose begin was not read yet.
+/// An end without its begin so far.
 enum AwaitedBegin {
     /// The end, as read.
     Read(u64, Vec<u8>),
-    /// The end is in this part, which was skipped for its time.
+    /// The end is in this part, skipped for its time.
     Skipped(FilePart),
     /// The call does not match.
     Unwanted,
@@ -271,7 +271,7 @@ pub(super) struct NewestCalls {
     until: i64,
     /// Ends without their begin so far, by the call. Bounded by the number of concurrent calls.
     ends: HashMap<u64, AwaitedBegin>,
-    /// Begins whose end may be in another file, because the clock was set back at midnight.
+    /// Begins with an end that may be in another file, because the clock was set back at midnight.
     begins: HashMap<u64, (u64, Vec<u8>)>,
     ready: BinaryHeap<ReadyCall>,
     is_over: bool,
@@ -536,7 +536,7 @@ impl LogReader {
         let (mut begin, mut end): (Option<(u64, Vec<u8>)>, Option<Vec<u8>>) = (None, None);
         while let Some(block) = blocks.next()? {
             let FileBlock { file, offset, length, last_seq, content, .. } = block;
-            // What is left was written before the call.
+            // The rest was written before the call.
             if begin.as_ref().is_some_and(|(seq, _)| end.is_some() || last_seq < *seq) {
                 break;
             }

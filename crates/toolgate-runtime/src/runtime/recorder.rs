@@ -63,7 +63,7 @@ impl Runtime {
         &self.recorder.metrics
     }
 
-    /// Figures of calls over time. They are off until somebody turns them on.
+    /// Figures of calls over time. They are off until the gateway turns them on.
     pub fn figures(&self) -> &CallFigures {
         &self.recorder.figures
     }

@@ -169,7 +169,7 @@ async fn run(request: AdmittedRequest, name: String, call_body: CallBody) -> Res
 
 /// A stage of a call, in microseconds from the request.
 #[derive(Serialize)]
-struct StepView<'a> {
+struct CallStepView<'a> {
     stage: Stage,
     start: u128,
     micros: u128,
@@ -188,7 +188,7 @@ pub(super) fn envelope(
     let mut start = 0;
     let steps = called.steps.iter().map(|step| {
         let note = step.note.as_deref().filter(|_| shows_rules || step.stage != Stage::Authorize);
-        let view = StepView { stage: step.stage, start, micros: step.micros, note };
+        let view = CallStepView { stage: step.stage, start, micros: step.micros, note };
         start += step.micros;
         view
     });

@@ -107,7 +107,7 @@ fn event(name: &str, data: &str) -> Bytes {
     format!("event: {name}\ndata: {data}\n\n").into()
 }
 
-/// A call whose events are sent.
+/// A call and its events.
 struct CallEvents {
     gateway: Arc<Gateway>,
     /// The call; its result is the last event. `None` once it was sent.
@@ -162,7 +162,7 @@ pub(super) fn stream(
     let (sender, events) = mpsc::channel(MAX_WAITING);
     let mut hasher = DefaultHasher::new();
     auth.caller.id.hash(&mut hasher);
-    // Calls with events of one caller are one client, which no other front end has.
+    // Calls with events of one caller are one client, separate from those of other front ends.
     let identity = hasher.finish() | 1 << 63;
     let client = EventClient { identity, capabilities: json!({}), events: sender };
     operation.origin.forwarded.client = Some(Arc::new(client));

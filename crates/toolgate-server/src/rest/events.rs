@@ -1,9 +1,9 @@
 //! `/v1/events`: one stream of changes, for programs that show the gateway live.
 //!
-//! One task looks for changes a few times a second while a stream is open, and compares what it finds with what it found
-//! before: nothing on the path of a call or of a change knows of it, and without a stream it does not run. Changes between
-//! two looks are merged. Invariant: a stream shows the events of a kind only to callers that may read what changed, or to
-//! which it belongs.
+//! One task looks for changes a few times a second while a stream is open, and compares two
+//! snapshots: nothing on the path of a call or of a change knows of it, and without a stream it does not run. Changes between
+//! two looks are merged. Invariant: a stream shows the events of a kind only to callers with the permission
+//! to read the thing that changed, and to its owner.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -46,7 +46,7 @@ const MAX_STREAMS: usize = 256;
 const KINDS: [&str; 9] =
     ["server", "definition", "tool", "question", "run", "caller", "policy", "executions", "log"];
 
-/// Who may see an event.
+/// Callers that may see an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Audience {
     All,
@@ -168,7 +168,7 @@ struct Subscription {
     missed: Option<Vec<Arc<HubEvent>>>,
 }
 
-/// What the events are found from.
+/// State of the gateway; two of them give the events.
 struct Snapshot {
     catalog: u64,
     servers: BTreeMap<String, Json>,
@@ -289,7 +289,7 @@ struct EventsQuery {
     kinds: Option<String>,
 }
 
-/// What a stream shows.
+/// Selects the events of a stream.
 struct EventFilter {
     caller: CallerId,
     /// Permissions of the caller among those that events need.

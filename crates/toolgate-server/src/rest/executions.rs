@@ -189,7 +189,7 @@ fn steps(end: &EndRecord) -> Vec<StepView<'_>> {
     if let Some(step) = steps.iter_mut().find(|step| step.stage == failed) {
         step.failed = true;
     } else if let Some(step) = steps.last_mut().filter(|step| step.stage == hints) {
-        // A stage that fails is not completed: its time is in that of the hints, which come next.
+        // A stage that fails is not completed: its time is part of the hints, the next stage.
         (step.stage, step.failed) = (failed, true);
     } else {
         let micros = end.micros.saturating_sub(start);
@@ -224,7 +224,7 @@ impl<'a> ExecutionView<'a> {
         }
     }
 
-    /// A call that has no record yet, or whose record is not read.
+    /// A call without a record so far, or with one that is not read.
     fn running(call: &'a RunningCall) -> Self {
         Self {
             id: &call.id,
@@ -250,7 +250,7 @@ fn elapsed_micros(call: &RunningCall) -> u64 {
     u64::try_from(call.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Removes arguments and output, which can be large.
+/// Removes arguments and output, because they can be large.
 fn remove_bodies(call: &mut LoggedCall) {
     if let Some(begin) = &mut call.begin {
         (begin.arguments, begin.arguments_cut) = (None, None);

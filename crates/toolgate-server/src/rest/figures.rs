@@ -98,7 +98,7 @@ pub(crate) async fn show(request: AdmittedRequest) -> Result<Response, HttpError
     Ok(response::json(&FiguresView { caller, running, report }))
 }
 
-/// What the last verification found.
+/// Result of the last verification.
 #[derive(Clone, Serialize)]
 pub(crate) struct Verification {
     /// `never`, `running`, `intact` or `damaged`.

@@ -1,4 +1,4 @@
-//! Queries with an index find what queries without one find, whatever the log looks like.
+//! Queries with an index find the same calls as queries without one, for any log.
 
 use std::path::Path;
 
@@ -224,7 +224,7 @@ fn damaged_or_foreign_index_is_not_used_and_rebuilt() {
         fs_err::write(&index, &whole[..length]).unwrap();
         log.check(&indexer);
     }
-    // The file was replaced by another one, which is as long.
+    // The file was replaced by another one.
     fs_err::write(&index, &whole).unwrap();
     let mut other = TestLog::new(4);
     other.write(800);
