@@ -96,7 +96,8 @@ async fn execute(request: &AdmittedRequest, mut operation: Operation) -> Result<
     operation.origin.access = auth.access();
     let _call = gateway.begin_call()?;
     let outcome = gateway.runtime.execute(&auth.caller, operation.with_trace(auth.trace.clone())).await;
-    let mut response = response::call_result(&gateway.runtime, &auth.caller, &outcome);
+    let mut response =
+        response::call_result(&outcome, response::envelope(&gateway.runtime, &auth.caller, &outcome));
     response::set_request_ids(&mut response, &auth.trace);
     Ok(response)
 }
