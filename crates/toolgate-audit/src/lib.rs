@@ -55,10 +55,12 @@
 mod chain;
 pub mod clock;
 mod fields;
+pub mod figures;
 mod folder;
 #[doc(hidden)]
 pub mod fuzz;
 mod histogram;
+mod index;
 pub mod log;
 mod merge;
 pub mod metrics;
@@ -73,14 +75,18 @@ mod reserve;
 mod retention;
 mod scan;
 pub mod spans;
+pub mod status;
 mod storage_errors;
 mod sync;
+mod terms;
 pub mod verify;
 mod writer;
 
 pub use clock::{Clock, SystemClock};
 pub use fields::SecretFields;
+pub use figures::{CallFigures, CallSample, SampleOutcome};
 pub use folder::TornTail;
+pub use index::LogIndexer;
 pub use log::{Durability, ExecutionLog, LogOptions, LogUnavailable, OpenCall, OpenError};
 pub use metrics::{Metrics, ToolMetrics};
 pub use project::ProjectLog;

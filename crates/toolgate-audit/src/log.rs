@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, oneshot};
 use toolgate_state::StateDir;
 use toolgate_types::SecretPattern;
 use toolgate_types::call::Stage;
-use toolgate_types::{CallError, ErrorCode, ExecutionState, OnFull, Secret};
+use toolgate_types::{ErrorCode, ExecutionState, OnFull, Secret};
 
 use crate::chain;
 use crate::clock::{Clock, SystemClock};
@@ -276,11 +276,10 @@ impl ExecutionLog {
 
     /// Writes both records of a call whose caller disconnected before the call was sent. Does not wait, not even
     /// for queue capacity: the caller is gone, and the number of such calls is bounded by the admission limits.
-    pub fn record_abandoned(&self, begin: &CallBegin<'_>, error: &CallError, took: Duration) {
-        let end = CallEnd::abandoned(error, took);
+    pub fn record_abandoned(&self, begin: &CallBegin<'_>, end: &CallEnd<'_>) {
         let prefix = self.0.renderer.prefix(begin);
         let durability = Durability::Written;
-        let bodies = [self.0.renderer.refused(&prefix, begin), self.0.renderer.end(&prefix, &end)];
+        let bodies = [self.0.renderer.refused(&prefix, begin), self.0.renderer.end(&prefix, end)];
         drop(self.enqueue(bodies.map(|body| NewRecord {
             body,
             units: 0,

@@ -25,7 +25,7 @@ const OTHERS: &str = "(others)";
 const MAX_NAME_LENGTH: usize = 128;
 
 /// Upper bounds of the duration buckets, in microseconds.
-const BOUNDS: [u64; 14] = [
+pub(crate) const BOUNDS: [u64; 14] = [
     500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     10_000_000, 60_000_000,
 ];
@@ -33,7 +33,7 @@ const BOUNDS: [u64; 14] = [
 const STATUSES: [CallStatus; 3] = [CallStatus::Success, CallStatus::Error, CallStatus::Abandoned];
 
 /// Returns the index of a code in [`ErrorCode::ALL`]. A match, so that a new code fails to compile until it is added.
-fn code_index(code: ErrorCode) -> usize {
+pub(crate) fn code_index(code: ErrorCode) -> usize {
     match code {
         ErrorCode::InvalidArguments => 0,
         ErrorCode::ToolNotFound => 1,
@@ -124,7 +124,8 @@ impl Metrics {
         let mut tools = self.tools.write();
         let has_room = tools.len() < MAX_TOOLS || tools.contains_key(name);
         let (name, server) = if has_room { (name, server) } else { (OTHERS, "") };
-        let new = || Arc::new(ToolMetrics { server: server.into(), ..ToolMetrics::default() });
+        let new =
+            || Arc::new(ToolMetrics { name: name.into(), server: server.into(), ..ToolMetrics::default() });
         Arc::clone(tools.entry(name.into()).or_insert_with(new))
     }
 
@@ -197,6 +198,7 @@ impl Metrics {
 /// Metrics of one tool.
 #[derive(Debug, Default)]
 pub struct ToolMetrics {
+    name: Box<str>,
     /// Server of the tool; empty for own tools.
     server: Box<str>,
     success: AtomicU64,
@@ -208,6 +210,14 @@ pub struct ToolMetrics {
 }
 
 impl ToolMetrics {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
     /// Counts a call that ended; `error` is `None` for a success.
     pub fn record_end(&self, error: Option<ErrorCode>, took: Duration, cached: bool) {
         let count = match error {

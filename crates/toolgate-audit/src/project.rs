@@ -14,7 +14,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use toolgate_types::HumanDuration;
 
-use crate::read::{CallFilter, LogFollower, LogReader, LoggedCall};
+use crate::read::{CallFilter, LogFollower, LogReader, LoggedCall, QueryStep};
 
 /// Maximum number of processes that write at the same time.
 pub const MAX_WRITERS: usize = 64;
@@ -71,15 +71,16 @@ impl ProjectLog {
         let mut calls = Vec::new();
         for folder in self.folders() {
             let wanted = CallFilter { newest_first: true, limit: None, until, ..filter.clone() };
+            let mut query = LogReader::new(folder).query(wanted)?;
             let mut found = 0;
-            for call in LogReader::new(folder).query(wanted)? {
-                let call = call?;
-                if !go_on() || found > limit {
-                    break;
-                }
-                if after.is_none_or(|cursor| CallCursor::at(&call) < *cursor) {
-                    calls.push(call);
-                    found += 1;
+            while found <= limit && go_on() {
+                match query.step()? {
+                    QueryStep::Call(call) if after.is_none_or(|cursor| CallCursor::at(&call) < *cursor) => {
+                        calls.push(*call);
+                        found += 1;
+                    }
+                    QueryStep::Call(_) | QueryStep::Progress => {}
+                    QueryStep::End => break,
                 }
             }
         }

@@ -25,8 +25,16 @@ use crate::histogram::Histogram;
 use crate::merge::{LineMerge, ReadOrder};
 use crate::scan::ForwardLines;
 
+mod ends;
 pub mod export;
 pub mod history;
+mod newest;
+
+use newest::NewestCalls;
+pub(crate) use newest::QueryStep;
+
+/// Status of a call without an end.
+const OPEN: &str = "open";
 
 /// A body that was too long and was truncated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,7 +231,16 @@ impl LoggedCall {
 
     /// Returns the status of the call; `open` if it has no end.
     pub fn status(&self) -> &str {
-        self.end.as_ref().map_or("open", |end| end.status.as_str())
+        self.end.as_ref().map_or(OPEN, |end| end.status.as_str())
+    }
+
+    /// Returns the code of the error, if the call failed.
+    pub fn error_code(&self) -> Option<&str> {
+        Some(self.end.as_ref()?.error.as_ref()?.code.as_str())
+    }
+
+    pub fn session(&self) -> Option<&str> {
+        self.either(|begin| begin.session.as_deref(), |end| end.session.as_deref())
     }
 
     fn either<'a, T>(&'a self, begin: impl Fn(&'a BeginRecord) -> T, end: impl Fn(&'a EndRecord) -> T) -> T {
@@ -251,6 +268,18 @@ pub struct CallFilter {
     pub until: Option<Timestamp>,
     /// String that occurs anywhere in the records of the call.
     pub grep: Option<String>,
+    pub server: Option<String>,
+    /// Error code.
+    pub code: Option<String>,
+    /// `allow`, `deny` or `undecided`.
+    pub decision: Option<String>,
+    /// Name of a policy rule that decided.
+    pub rule: Option<String>,
+    pub session: Option<String>,
+    pub trace: Option<String>,
+    pub correlation: Option<String>,
+    /// Minimum duration, in microseconds.
+    pub slower_micros: Option<u64>,
     /// Maximum number of calls.
     pub limit: Option<usize>,
     /// Returns the newest calls first, in the order they began. Otherwise returns the oldest calls first, in the order
@@ -281,10 +310,16 @@ impl CallFilter {
             Some(start) => call.tool().starts_with(start),
             None => call.tool() == wanted,
         };
-        let status = |wanted: &String| {
-            let code = call.end.as_ref().and_then(|end| end.error.as_ref()).map(|error| error.code.as_str());
-            call.status() == wanted || code == Some(wanted)
+        let code = call.error_code();
+        let status = |wanted: &String| call.status() == wanted || code == Some(wanted);
+        let begin = call.begin.as_ref();
+        let begin_is = |wanted: &Option<String>, member: fn(&BeginRecord) -> Option<&String>| match wanted {
+            Some(_) => begin.and_then(member) == wanted.as_ref(),
+            None => true,
         };
+        let session = |wanted: &String| call.session() == Some(wanted);
+        let rule = |wanted: &String| begin.is_some_and(|begin| begin.rules.contains(wanted));
+        let slower = |micros: u64| call.end.as_ref().is_some_and(|end| end.micros >= micros);
         self.tool.as_ref().is_none_or(tool)
             && match self.kind {
                 Some(kind) => call.operation() == kind.label(),
@@ -294,6 +329,14 @@ impl CallFilter {
             && self.status.as_ref().is_none_or(status)
             && self.since.is_none_or(|since| call.time() >= since)
             && self.until.is_none_or(|until| call.time() < until)
+            && begin_is(&self.server, |begin| begin.server.as_ref())
+            && begin_is(&self.decision, |begin| Some(&begin.decision))
+            && begin_is(&self.trace, |begin| Some(&begin.trace))
+            && begin_is(&self.correlation, |begin| Some(&begin.correlation))
+            && self.code.as_ref().is_none_or(|wanted| code == Some(wanted))
+            && self.session.as_ref().is_none_or(session)
+            && self.rule.as_ref().is_none_or(rule)
+            && self.slower_micros.is_none_or(slower)
     }
 
     /// Returns a predicate that rejects most lines without parsing them.
@@ -324,7 +367,7 @@ fn needle(name: &str, text: &str) -> String {
     format!("\"{name}\":{}", quoted(text))
 }
 
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
@@ -381,49 +424,13 @@ impl LogReader {
 
     /// Iterates over the calls that match a filter.
     pub fn query(&self, filter: CallFilter) -> io::Result<CallIter> {
-        let since = filter.since.map(chain::utc_day);
-        let until = filter.until.map(chain::utc_day);
-        let days = self.days()?.into_iter().filter(|day| since.is_none_or(|since| *day >= since));
-        let (days, later) = days.partition(|day| until.is_none_or(|until| *day <= until));
-        let days: Vec<_> = days;
-        let order = if filter.newest_first { ReadOrder::NewestFirst } else { ReadOrder::OldestFirst };
-        let line_predicate = filter.line_predicate();
-        let merge = LineMerge::new(&self.folder, days, order, move |_, _, line| line_predicate(line))?;
         let left = filter.limit.unwrap_or(usize::MAX);
-        Ok(CallIter {
-            reader: self.clone(),
-            merge,
-            filter,
-            later,
-            unpaired: HashMap::new(),
-            rest: None,
-            left,
-        })
-    }
-
-    /// Finds a call by its id.
-    pub fn show(&self, call: &str) -> io::Result<Option<LoggedCall>> {
-        let finder = Finder::new(&needle("call", call)).into_owned();
-        // An id generated by the log contains its creation time.
-        let made =
-            call.get(..12).filter(|_| call.len() == 28).and_then(|time| i64::from_str_radix(time, 16).ok());
-        let made = made.and_then(|millis| Timestamp::from_millisecond(millis).ok()).map(chain::utc_day);
-        let days: Vec<_> = self.days()?;
-        let days = days.into_iter().filter(|day| made.is_none_or(|made| *day >= made));
-        let mut merge = LineMerge::new(&self.folder, days, ReadOrder::NewestFirst, move |_, _, line| {
-            finder.find(line).is_some()
-        })?;
-        let mut end = None;
-        while let Some(found) = merge.next()? {
-            match RecordKey::parse(&found.line) {
-                Some((true, id)) if id == call => {
-                    return Ok(LoggedCall::new(Some(&found.line), end.as_deref()));
-                }
-                Some((false, id)) if id == call => end = Some(found.line),
-                _ => {}
-            }
-        }
-        Ok(LoggedCall::new(None, end.as_deref()))
+        let calls = if filter.newest_first {
+            CallOrder::NewestFirst(Box::new(NewestCalls::new(self, filter)?))
+        } else {
+            CallOrder::OldestFirst(Box::new(OldestCalls::new(self, filter)?))
+        };
+        Ok(CallIter { calls, left })
     }
 
     /// Returns the ids of calls that begin with a prefix, at most `limit` of them.
@@ -568,71 +575,88 @@ impl ToolStats {
 
 /// Iterates over calls that match a filter.
 pub struct CallIter {
+    calls: CallOrder,
+    left: usize,
+}
+
+enum CallOrder {
+    NewestFirst(Box<NewestCalls>),
+    OldestFirst(Box<OldestCalls>),
+}
+
+impl CallIter {
+    /// Reads on to the next call, or for a part of the log: a caller can give up between two steps.
+    pub(crate) fn step(&mut self) -> io::Result<QueryStep> {
+        if self.left == 0 {
+            return Ok(QueryStep::End);
+        }
+        let step = match &mut self.calls {
+            CallOrder::NewestFirst(calls) => calls.step()?,
+            CallOrder::OldestFirst(calls) => match calls.next_candidate()? {
+                Some(Some(call)) => QueryStep::Call(Box::new(call)),
+                Some(None) => QueryStep::Progress,
+                None => QueryStep::End,
+            },
+        };
+        self.left -= usize::from(matches!(step, QueryStep::Call(_)));
+        Ok(step)
+    }
+}
+
+/// Iterates over calls that match a filter in the order they ended, followed by those without an end.
+struct OldestCalls {
     reader: LogReader,
     merge: LineMerge<'static>,
     filter: CallFilter,
     /// Days after the filter's time range, on which calls of that range may have ended.
     later: Vec<Date>,
-    /// Records without their counterpart so far: ends if the newest come first, else begins. Bounded by the number of
-    /// concurrent calls.
+    /// Begins without their end so far. Bounded by the number of concurrent calls.
     unpaired: HashMap<String, (u64, Vec<u8>)>,
-    /// Set after the last line: the remaining unpaired records, next one last.
+    /// Set after the last line: the remaining begins, next one last.
     rest: Option<Vec<(u64, Vec<u8>)>>,
-    left: usize,
 }
 
-impl CallIter {
-    fn advance(&mut self) -> io::Result<Option<LoggedCall>> {
-        while self.left > 0 {
-            let Some(call) = self.next_candidate()? else { return Ok(None) };
-            if let Some(call) = call {
-                self.left -= 1;
-                return Ok(Some(call));
-            }
-        }
-        Ok(None)
+impl OldestCalls {
+    fn new(reader: &LogReader, filter: CallFilter) -> io::Result<Self> {
+        let since = filter.since.map(chain::utc_day);
+        let until = filter.until.map(chain::utc_day);
+        let days = reader.days()?.into_iter().filter(|day| since.is_none_or(|since| *day >= since));
+        let (days, later): (Vec<_>, Vec<_>) = days.partition(|day| until.is_none_or(|until| *day <= until));
+        let line_predicate = filter.line_predicate();
+        let merge = LineMerge::new(&reader.folder, days, ReadOrder::OldestFirst, move |_, _, line| {
+            line_predicate(line)
+        })?;
+        Ok(Self { reader: reader.clone(), merge, filter, later, unpaired: HashMap::new(), rest: None })
     }
 
     /// Reads on to the next call; the inner `None` is a call that does not match, the outer one the end.
     fn next_candidate(&mut self) -> io::Result<Option<Option<LoggedCall>>> {
         if self.rest.is_none() {
             if let Some(found) = self.merge.next()? {
-                return Ok(Some(self.pair(found.seq, found.line)?));
+                return Ok(Some(self.pair(found.seq, found.line)));
             }
-            let mut rest: Vec<_> = self.unpaired.drain().map(|(_, half)| half).collect();
-            rest.sort_by_key(|(seq, _)| if self.filter.newest_first { *seq } else { u64::MAX - seq });
+            let mut rest: Vec<_> = self.unpaired.drain().map(|(_, begin)| begin).collect();
+            rest.sort_by_key(|(seq, _)| u64::MAX - seq);
             self.rest = Some(rest);
         }
-        let Some((_, line)) = self.rest.as_mut().and_then(Vec::pop) else { return Ok(None) };
-        // The begin of such an end was before the filter's time range, or was removed.
-        if self.filter.newest_first {
-            let gone = self.filter.since.is_none();
-            return Ok(Some(if gone { self.filter.match_call(None, Some(&line)) } else { None }));
-        }
-        let end = self.find_later_end(&line)?;
-        Ok(Some(self.filter.match_call(Some(&line), end.as_deref())))
+        let Some((_, begin)) = self.rest.as_mut().and_then(Vec::pop) else { return Ok(None) };
+        let end = self.find_later_end(&begin)?;
+        Ok(Some(self.filter.match_call(Some(&begin), end.as_deref())))
     }
 
-    fn pair(&mut self, seq: u64, line: Vec<u8>) -> io::Result<Option<LoggedCall>> {
-        let Some((begins, id)) = RecordKey::parse(&line) else { return Ok(None) };
-        let second = begins == self.filter.newest_first;
-        if !second {
+    fn pair(&mut self, seq: u64, line: Vec<u8>) -> Option<LoggedCall> {
+        let (begins, id) = RecordKey::parse(&line)?;
+        if begins {
             let id = id.into_owned();
             self.unpaired.insert(id, (seq, line));
-            return Ok(None);
+            return None;
         }
-        let other = self.unpaired.remove(&*id).map(|(_, line)| line);
-        if begins {
-            let end = match other {
-                Some(end) => Some(end),
-                None => self.find_later_end(&line)?,
-            };
-            Ok(self.filter.match_call(Some(&line), end.as_deref()))
-        } else if other.is_none() && self.filter.since.is_some() {
-            Ok(None)
-        } else {
-            Ok(self.filter.match_call(other.as_deref(), Some(&line)))
+        let begin = self.unpaired.remove(&*id).map(|(_, line)| line);
+        // The begin of such an end was before the filter's time range, or was removed.
+        if begin.is_none() && self.filter.since.is_some() {
+            return None;
         }
+        self.filter.match_call(begin.as_deref(), Some(&line))
     }
 
     /// Finds the end of a call that ended after the filter's last day.
@@ -660,7 +684,14 @@ impl Iterator for CallIter {
     type Item = io::Result<LoggedCall>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.advance().transpose()
+        loop {
+            match self.step() {
+                Ok(QueryStep::Call(call)) => return Some(Ok(*call)),
+                Ok(QueryStep::Progress) => {}
+                Ok(QueryStep::End) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
     }
 }
 
@@ -698,8 +729,11 @@ impl LogFollower {
                 self.begins.insert(id, line);
                 continue;
             }
-            let begin = self.begins.remove(&*id);
-            calls.extend(self.filter.match_call(begin.as_deref(), Some(&line)));
+            match self.begins.remove(&*id) {
+                Some(begin) => calls.extend(self.filter.match_call(Some(&begin), Some(&line))),
+                // The call began before the follower.
+                None => calls.extend(self.reader.show(&id)?.filter(|call| self.filter.accepts(call))),
+            }
         }
         Ok(calls)
     }

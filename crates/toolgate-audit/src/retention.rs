@@ -25,6 +25,7 @@ use toolgate_state::{FileAccess, StateDir, open_private};
 use crate::chain::{self, RecordLine};
 use crate::clock::Clock;
 use crate::folder::{self, REMOVED};
+use crate::index;
 use crate::scan::ForwardLines;
 
 const PAUSE: Duration = Duration::from_secs(60 * 60);
@@ -138,6 +139,7 @@ pub(crate) fn remove(folder: &Path, day: Date, now: Timestamp) -> io::Result<()>
     note.write_all(&line)?;
     note.sync_data()?;
     fs_err::remove_file(&path)?;
+    index::remove(folder, day)?;
     folder::sync_folder(folder)?;
     tracing::info!(file = %path.display(), "removed an expired file of the execution log");
     Ok(())

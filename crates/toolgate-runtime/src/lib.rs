@@ -16,6 +16,7 @@ pub mod pipeline;
 pub mod questions;
 pub mod replay;
 pub mod results;
+mod running_calls;
 pub mod runtime;
 pub mod search;
 mod stage;
@@ -29,6 +30,7 @@ pub use operation::{CallApprover, CallOrigin, CompletionTarget, Operation, Opera
 pub use pipeline::{
     ActionableHints, CallOutcome, CallResult, CallStep, Explanation, ListRequest, VisibleItem,
 };
+pub use running_calls::{RunningCall, RunningCalls};
 pub use runtime::Runtime;
 pub use stage::hints::{StatsSnapshot, SuggestedAction};
 /// Re-exported for code that sets up a runtime.

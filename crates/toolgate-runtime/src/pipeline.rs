@@ -34,6 +34,7 @@ use crate::catalog::{CatalogTool, CompiledTool, QuarantineCause, ToolState, Upst
 use crate::date;
 use crate::operation::{Operation, OperationTarget};
 use crate::results::{READ_RESULT, ReadError, TruncatedResult};
+use crate::running_calls::RunningCall;
 use crate::runtime::{AccessRules, Runtime};
 use crate::stage::attempts::{AttemptError, CallDeadline, with_retries};
 use crate::stage::cache::{CacheKey, CachedReply, FlightFailure};
@@ -132,14 +133,14 @@ struct CallState {
     /// The tool call that the operation continues, if its target is a task.
     task: Option<TaskOrigin>,
     subscription: Option<ResourceSubscription>,
-    /// Id of the call in the execution log, once it was sent.
-    id: Option<String>,
+    /// The entry in the list of running calls.
+    call: Arc<RunningCall>,
     /// The open record in the execution log, from the invocation to the end of the call.
     open: Option<audit::OpenCall>,
 }
 
 impl CallState {
-    fn new(runtime: &Runtime, stage_started: Instant) -> Self {
+    fn new(runtime: &Runtime, stage_started: Instant, call: Arc<RunningCall>) -> Self {
         Self {
             access: runtime.access.rules(),
             steps: Vec::with_capacity(12),
@@ -162,7 +163,7 @@ impl CallState {
             tainted: false,
             task: None,
             subscription: None,
-            id: None,
+            call,
             open: None,
         }
     }
@@ -191,6 +192,7 @@ impl CallState {
     fn record_stage(&mut self, stage: Stage, note: Option<String>) {
         let now = Instant::now();
         let took = now - self.stage_started;
+        self.call.set_stage(stage);
         self.steps.push(CallStep { stage, note, micros: took.as_micros(), nanos: took.as_nanos() });
         self.stage_started = now;
     }
@@ -257,7 +259,14 @@ impl Runtime {
     async fn execute_once(&self, caller: &Caller, operation: Operation) -> CallOutcome {
         let started = Instant::now();
         let mut guard = CallGuard::new(self, caller, &operation, started);
-        let reply = match self.run(guard.state(), caller, &operation).await {
+        let call = guard.call();
+        let run = self.run(guard.state(), caller, &operation);
+        let reply = tokio::select! {
+            biased;
+            reply = run => reply,
+            by = call.cancelled() => Err(guard.cancelled(by)),
+        };
+        let reply = match reply {
             Ok(reply) => Ok(self.truncate(guard.state(), caller, &operation, reply).await),
             Err(error) => Err(error),
         };
@@ -297,6 +306,8 @@ impl Runtime {
                 state.steps.clear();
             }
         })?;
+        // Lists of running calls show a tool only to those that may know of it, so not before this.
+        state.call.set_tool(&tool);
         state.decision = audit::Decision::Allow;
         state.rules = Arc::clone(grant.rules());
         state.approved_by = grant.approved_by().map(str::to_owned);

@@ -142,6 +142,7 @@ impl Tool {
             trace_id,
             correlation_id,
             cached: false,
+            call_id: None,
         };
         let status = if error.is_none() { ResultStatus::Success } else { ResultStatus::Error };
         ToolResult { status, data, error, agent_hints, metadata }

@@ -150,6 +150,11 @@ impl Authenticator {
     }
 
     /// The rules in use.
+    /// Notifies of changes to callers and their credentials.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
     pub(crate) fn rules(&self) -> Arc<AuthRules> {
         Arc::clone(&self.state.load().rules)
     }

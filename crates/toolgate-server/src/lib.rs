@@ -14,6 +14,7 @@ mod handler;
 mod health;
 mod lifecycle;
 mod listener;
+mod log_work;
 mod login;
 mod mcp;
 mod mcp_service;
@@ -53,6 +54,7 @@ use crate::mcp::McpFrontEnd;
 use crate::mcp_service::McpCaller;
 use crate::project::ProjectService;
 use crate::rest::AllowList;
+use crate::rest::events::EventHub;
 use crate::rest::executions::LogQueries;
 use crate::runs::{AgentRuns, RunService};
 use crate::streams::StreamLimits;
@@ -134,6 +136,7 @@ pub struct Gateway {
     pub(crate) mcp: McpFrontEnd,
     pub(crate) streams: StreamLimits,
     pub(crate) log: LogQueries,
+    pub(crate) events: EventHub,
     pub(crate) runs: AgentRuns,
     pub(crate) questions: Option<Arc<QuestionQueue>>,
     pub(crate) registry: Option<Registry>,
@@ -163,7 +166,8 @@ impl Gateway {
             listener: ListenerState::new(&config)?,
             streams: StreamLimits::new(&config),
             mcp: McpFrontEnd::new(&runtime, &lifecycle, max_body, &session_keys),
-            log: LogQueries::new(log),
+            log: LogQueries::new(&runtime, log),
+            events: EventHub::default(),
             runs: AgentRuns::new(runs),
             questions,
             registry,

@@ -113,7 +113,8 @@ impl Lifecycle {
         self.begin_owned_call()
     }
 
-    fn begin_owned_call(self: &Arc<Self>) -> Result<CallPermit, Phase> {
+    /// The same, or the phase if calls are not accepted now.
+    pub(crate) fn begin_owned_call(self: &Arc<Self>) -> Result<CallPermit, Phase> {
         std::mem::forget(self.begin_call()?);
         Ok(CallPermit(Arc::clone(self)))
     }

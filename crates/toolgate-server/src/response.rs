@@ -209,11 +209,20 @@ pub(crate) fn json_with_status(status: StatusCode, value: &impl Serialize) -> Re
     }
 }
 
-/// Renders the result of a call as the result envelope, with all hints.
-pub(crate) fn call_result(runtime: &Runtime, caller: &Caller, called: &CallOutcome) -> Response {
+/// Renders the result envelope of a call, with all hints.
+pub(crate) fn envelope(runtime: &Runtime, caller: &Caller, called: &CallOutcome) -> Vec<u8> {
+    serde_json::to_vec(&runtime.envelope(caller, called)).unwrap_or_else(|error| {
+        tracing::error!("a result cannot be serialised as JSON: {error}");
+        b"{}".to_vec()
+    })
+}
+
+/// Creates the response to a call from its envelope.
+pub(crate) fn call_result(called: &CallOutcome, envelope: Vec<u8>) -> Response {
     let error = called.result.error.as_ref();
-    let envelope = runtime.envelope(caller, called);
-    let mut response = json_with_status(error.map_or(StatusCode::OK, status_of), &envelope);
+    let mut response = Response::new(ResponseBody::from(envelope));
+    *response.status_mut() = error.map_or(StatusCode::OK, status_of);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(error) = error {
         set_error_headers(
             response.headers_mut(),

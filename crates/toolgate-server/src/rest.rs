@@ -4,11 +4,14 @@
 //! permission of the route, and read the body.
 
 pub(crate) mod call;
+mod call_events;
 pub(crate) mod callers;
 pub(crate) mod changes;
 pub(crate) mod credentials;
 pub(crate) mod docs_page;
+pub(crate) mod events;
 pub(crate) mod executions;
+pub(crate) mod figures;
 mod guard;
 pub(crate) mod items;
 pub(crate) mod me;

@@ -15,28 +15,30 @@ use crate::login;
 use crate::mcp::{sse, stdio, ws};
 use crate::response::ErrorDetails;
 use crate::rest::{
-    call, callers, changes, credentials, docs_page, executions, items, me, openapi, policy, profiles,
-    questions, runs, server_test, servers, tools,
+    call, callers, changes, credentials, docs_page, events, executions, figures, items, me, openapi, policy,
+    profiles, questions, runs, server_test, servers, tools,
 };
 use crate::route::{AdmittedRequest, Handler, Parameter, Requirement, ResponseContent, Route, RouteFuture};
 
 // Permissions for management. `*:*` includes all of them, except those of [`EXPLICIT_PERMISSIONS`].
-const CALLERS_READ: &str = "callers:read";
+pub(crate) const CALLERS_READ: &str = "callers:read";
 const CALLERS_WRITE: &str = "callers:write";
-const EXECUTIONS_READ: &str = "executions:read";
+pub(crate) const EXECUTIONS_READ: &str = "executions:read";
+/// Cancel running calls of other callers.
+const EXECUTIONS_CANCEL: &str = "executions:cancel";
 const METRICS_READ: &str = "metrics:read";
-const HUMAN_INPUT_READ: &str = "human_input:read";
+pub(crate) const HUMAN_INPUT_READ: &str = "human_input:read";
 const HUMAN_INPUT_ANSWER: &str = "human_input:answer";
-const APPROVALS_READ: &str = "approvals:read";
+pub(crate) const APPROVALS_READ: &str = "approvals:read";
 const APPROVALS_ANSWER: &str = "approvals:answer";
-const POLICY_READ: &str = "policy:read";
+pub(crate) const POLICY_READ: &str = "policy:read";
 /// Replace the policy. Its holder can permit itself every tool, and remove the approvals that its own calls need.
 const POLICY_WRITE: &str = "policy:write";
 /// Start agent runs; read and stop runs of other callers.
 const RUNS_START: &str = "runs:start";
-const RUNS_READ: &str = "runs:read";
+pub(crate) const RUNS_READ: &str = "runs:read";
 const RUNS_STOP: &str = "runs:stop";
-const SERVERS_READ: &str = "servers:read";
+pub(crate) const SERVERS_READ: &str = "servers:read";
 const SERVERS_WRITE: &str = "servers:write";
 /// Read the stderr output of the processes of servers.
 pub(crate) const SERVERS_LOGS: &str = "servers:logs";
@@ -48,11 +50,12 @@ pub(crate) const SERVERS_EXEC: &str = "servers:exec";
 pub(crate) const EXPLICIT_PERMISSIONS: [&str; 2] = [POLICY_WRITE, SERVERS_EXEC];
 
 /// All permissions for management.
-pub(crate) const MANAGEMENT_PERMISSIONS: [&str; 18] = [
+pub(crate) const MANAGEMENT_PERMISSIONS: [&str; 19] = [
     APPROVALS_ANSWER,
     APPROVALS_READ,
     CALLERS_READ,
     CALLERS_WRITE,
+    EXECUTIONS_CANCEL,
     EXECUTIONS_READ,
     HUMAN_INPUT_ANSWER,
     HUMAN_INPUT_READ,
@@ -195,24 +198,47 @@ const SEARCH_PARAMETERS: &[Parameter] = &[
     ),
     ("limit", "integer", "Maximum number of tools (default 5, maximum 100)."),
 ];
-/// Filters of executions. The last two select a page.
-const EXECUTION_FILTERS: [Parameter; 9] = [
-    ("tool", "string", "Only calls of this tool."),
+/// Filters of executions. The last three do not apply to a stream.
+const EXECUTION_FILTERS: [Parameter; 19] = [
+    ("tool", "string", "Only calls of this tool; `github.*` selects all names with that prefix."),
     (
         "kind",
         "string",
         "Only operations of this kind, such as `tool`, `resource` or `prompt`. Without it, all but `list`.",
     ),
     ("caller", "string", "Only calls of this caller."),
-    ("status", "string", "Only calls with this status, such as `success` or `error`."),
+    (
+        "status",
+        "string",
+        "Only calls with this status (`success`, `error`, `abandoned`, `open`) or error code.",
+    ),
     ("since", "string", "Only calls since then: a time, a date, `today`, `yesterday`, or an age (`2h`)."),
     ("until", "string", "Only calls until then, in the same format."),
     ("grep", "string", "Only calls that contain this text."),
+    ("server", "string", "Only calls of tools of this MCP server."),
+    ("code", "string", "Only calls that failed with this error code."),
+    ("decision", "string", "Only calls with this decision: `allow`, `deny` or `undecided`."),
+    ("rule", "string", "Only calls that this policy rule decided."),
+    ("session", "string", "Only calls of this session."),
+    ("trace", "string", "Only calls of this trace."),
+    ("correlation", "string", "Only calls with this correlation id."),
+    ("slower", "string", "Only calls that took at least this long, such as `500ms`."),
+    ("bodies", "boolean", "False leaves arguments and output out (default true)."),
+    ("state", "string", "`running`: only calls that run on this gateway now. They have no pages."),
     ("limit", "integer", "Maximum number of executions (default 50, maximum 1000)."),
     ("cursor", "string", "The `next` of the previous page."),
 ];
 /// Filters of a stream, which has no pages.
-const STREAM_FILTERS: &[Parameter] = EXECUTION_FILTERS.split_at(7).0;
+const STREAM_FILTERS: &[Parameter] = EXECUTION_FILTERS.split_at(16).0;
+const FIGURE_FILTERS: &[Parameter] = &[
+    ("tool", "string", "Only calls of this tool; `github.*` selects all names with that prefix."),
+    ("server", "string", "Only calls of tools of this MCP server."),
+    ("caller", "string", "Only calls of this caller. Those of others need `executions:read`."),
+    ("since", "string", "Age of the oldest calls, at most `7d` (default `15m`), or a time."),
+    ("step", "string", "Length of a step; rounded up to a multiple of 5 s, 1 min or 30 min, by the age."),
+    ("by", "string", "Also sums by `tool`, `server` or `caller`."),
+];
+const CALL_PARAMETERS: &[Parameter] = &[("trace", "boolean", "True adds `steps`: the stages of the call.")];
 
 const PUBLIC: Requirement = Requirement::Public;
 const ANY: Requirement = Requirement::AnyCaller;
@@ -308,6 +334,7 @@ fn tool_rows() -> Vec<Route> {
             .conditional(),
         post("/v1/tools/execute", Requirement::ToolPermissions, call::execute)
             .describe("execute", "Calls the tool named in the body.")
+            .query(CALL_PARAMETERS)
             .takes_schema("Execute", Some(call::execute_schema))
             .gives(200, RESULT)
             .or(CALL_ERRORS),
@@ -378,6 +405,7 @@ fn tool_rows() -> Vec<Route> {
             .conditional(),
         post("/v1/tools/{name}/call", Requirement::ToolPermissions, call::call)
             .describe("call", "Calls a tool.")
+            .query(CALL_PARAMETERS)
             .takes_schema("Call", Some(call::call_schema))
             .gives(200, RESULT)
             .or(CALL_ERRORS),
@@ -507,6 +535,29 @@ fn execution_rows() -> Vec<Route> {
             .describe("showExecution", "Returns an execution with all details.")
             .gives(200, ResponseContent::Json("Execution"))
             .or(&[503]),
+        delete("/v1/executions/{id}", Requirement::OwnOr(EXECUTIONS_CANCEL), executions::cancel)
+            .describe(
+                "cancelExecution",
+                "Cancels a running call of the caller, or of others with `executions:cancel`.",
+            )
+            .gives(202, ResponseContent::Json("Cancelled"))
+            .or(&[404, 409, 503]),
+        get("/v1/figures", Requirement::OwnOr(EXECUTIONS_READ), figures::show)
+            .describe("figures", "Returns numbers and durations of calls over time.")
+            .query(FIGURE_FILTERS)
+            .gives(200, ResponseContent::Json("Figures")),
+        get("/v1/log", read, figures::log)
+            .describe("log", "Returns the state of the execution log.")
+            .gives(200, ResponseContent::Json("Log"))
+            .or(&[503]),
+        post("/v1/log/verify", read, figures::verify_log)
+            .describe("verifyLog", "Starts a verification of the whole log in the background.")
+            .gives(202, ResponseContent::Json("Log"))
+            .or(&[503]),
+        get("/v1/events", ANY, events::stream)
+            .describe("events", "Streams changes that the caller may see. `Last-Event-ID` resumes a stream.")
+            .query(&[("kinds", "string", "Kinds of events, separated by commas. Without it, all.")])
+            .gives(200, ResponseContent::Events),
         post("/v1/policy/why", Requirement::Permission(POLICY_READ), call::explain_policy)
             .describe("why", "Explains how the policy would decide a call.")
             .takes_schema("Why", Some(call::explain_schema))

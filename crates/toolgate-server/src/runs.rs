@@ -3,7 +3,7 @@
 //! The agent crate is a sibling of this crate; the binary connects the two. Invariant: a run acts as its caller and
 //! continues without a watcher. It ends by itself, on request, or with the gateway or the credential that started it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,7 +118,7 @@ pub(crate) struct ActiveRuns {
     slots: Arc<Semaphore>,
     /// Number of active runs of each caller.
     callers: Arc<Mutex<HashMap<CallerId, usize>>>,
-    runs: Arc<Mutex<HashMap<String, ActiveRun>>>,
+    runs: Arc<Mutex<HashMap<String, (CallerId, ActiveRun)>>>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -202,7 +202,12 @@ impl ActiveRuns {
 
     /// Returns the handle of a run if it is active here.
     pub(crate) fn get(&self, run: &str) -> Option<ActiveRun> {
-        lock(&self.runs).get(run).cloned()
+        lock(&self.runs).get(run).map(|(_, handle)| handle.clone())
+    }
+
+    /// The active runs, with their callers.
+    pub(crate) fn callers(&self) -> BTreeMap<String, CallerId> {
+        lock(&self.runs).iter().map(|(run, (caller, _))| (run.clone(), caller.clone())).collect()
     }
 
     /// Executes a run in the background until its end, with or without a watcher.
@@ -213,7 +218,7 @@ impl ActiveRuns {
         held: impl Send + 'static,
         slot: RunSlot,
     ) {
-        lock(&self.runs).insert(run.clone(), handle);
+        lock(&self.runs).insert(run.clone(), (slot.caller.clone(), handle));
         let active_runs = Arc::clone(&self.runs);
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
@@ -225,14 +230,16 @@ impl ActiveRuns {
     }
 }
 
-fn lock(runs: &Mutex<HashMap<String, ActiveRun>>) -> MutexGuard<'_, HashMap<String, ActiveRun>> {
+fn lock(
+    runs: &Mutex<HashMap<String, (CallerId, ActiveRun)>>,
+) -> MutexGuard<'_, HashMap<String, (CallerId, ActiveRun)>> {
     runs.lock()
 }
 
 /// Removes a run from the active ones when its task ends, for whatever reason.
 struct RemoveOnDrop {
     run: String,
-    active_runs: Arc<Mutex<HashMap<String, ActiveRun>>>,
+    active_runs: Arc<Mutex<HashMap<String, (CallerId, ActiveRun)>>>,
 }
 
 impl Drop for RemoveOnDrop {

@@ -229,6 +229,23 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// Every stage, in order.
+    pub const ALL: [Self; 13] = [
+        Self::Resolve,
+        Self::Authorize,
+        Self::ValidateInput,
+        Self::Egress,
+        Self::RateLimit,
+        Self::Cache,
+        Self::Slots,
+        Self::Record,
+        Self::Invoke,
+        Self::Convert,
+        Self::ValidateOutput,
+        Self::Keep,
+        Self::Hints,
+    ];
+
     /// Name in traces, records and metrics.
     pub fn label(self) -> &'static str {
         match self {
@@ -422,6 +439,9 @@ pub struct ResultMetadata {
     pub correlation_id: String,
     /// True if the result came from the cache.
     pub cached: bool,
+    /// ID of the call in the execution log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
 }
 
 /// Result of a call as the caller receives it. `D` is the type of the data, `E` that of the error.

@@ -31,7 +31,7 @@ pub(crate) use clients::{ConnectArgs, ConnectClient, ConnectScope, ImportArgs};
 pub(crate) use credentials::{CredentialArgs, CredentialsCommand, ListCredentialsArgs, RekeyArgs};
 pub(crate) use help::grouped_command;
 pub(crate) use records::{
-    LogArgs, LogCommand, LogFilter, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand,
+    LogArgs, LogCommand, LogFilter, LogSelection, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand,
 };
 pub(crate) use registry::{
     AddServerArgs, AddToolArgs, ApproveArgs, ChangeArgs, Language, LoginArgs, NewToolArgs, RemoveArgs,

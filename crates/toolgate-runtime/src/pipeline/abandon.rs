@@ -2,19 +2,24 @@
 //!
 //! Invariant: every call that began has an end in the log, even if its caller disconnected.
 
-use tokio::time::Instant;
-use toolgate_audit::{CallEnd, ExecutionLog, OpenCall};
-use toolgate_types::{CallError, Caller, ErrorCode, Stage};
+use std::sync::Arc;
 
-use super::{CallState, Operation};
+use tokio::time::Instant;
+use toolgate_audit::{CallEnd, Durability, ExecutionLog};
+use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, Stage};
+
+use super::record::stage_time;
+use super::{CallState, Operation, shown_name};
+use crate::running_calls::RunningCall;
 use crate::runtime::Runtime;
 
-/// Records a call as cancelled if it is dropped before its end.
+/// Records a call as cancelled if it is dropped before its end, and lists it as running until then.
 pub(super) struct CallGuard<'a> {
     runtime: &'a Runtime,
     caller: &'a Caller,
     operation: &'a Operation,
     started: Instant,
+    call: Arc<RunningCall>,
     /// `None` once the call has ended.
     state: Option<CallState>,
 }
@@ -26,38 +31,67 @@ impl<'a> CallGuard<'a> {
         operation: &'a Operation,
         started: Instant,
     ) -> Self {
-        Self { runtime, caller, operation, started, state: Some(CallState::new(runtime, started)) }
+        // Without a log, the trace id identifies the call.
+        let id =
+            runtime.log().map_or_else(|| operation.trace.trace_id().to_owned(), ExecutionLog::new_call_id);
+        let target = (operation.kind(), shown_name(operation.name()));
+        let session = operation.origin.session_id();
+        let call = Arc::new(RunningCall::new(id, &caller.id, target, session, &operation.trace, started));
+        runtime.running_calls().insert(&call);
+        let state = Some(CallState::new(runtime, started, Arc::clone(&call)));
+        Self { runtime, caller, operation, started, call, state }
+    }
+
+    pub(super) fn call(&self) -> Arc<RunningCall> {
+        Arc::clone(&self.call)
     }
 
     pub(super) fn state(&mut self) -> &mut CallState {
-        self.state.get_or_insert_with(|| CallState::new(self.runtime, self.started))
+        self.state.as_mut().expect("the call has not ended")
+    }
+
+    /// Returns the error of a call that was cancelled from outside.
+    pub(super) fn cancelled(&mut self, by: &str) -> CallError {
+        let state = self.state();
+        let last = state.steps.last().map_or(Stage::Resolve, |step| step.stage);
+        let message = format!("the call was cancelled by `{by}`");
+        let was_sent = state.open.is_some();
+        let outcome = if was_sent { ExecutionState::Unknown } else { ExecutionState::NotStarted };
+        // The attempt that was cut off does not return its number.
+        state.attempts = state.attempts.max(was_sent.into());
+        CallError::new(ErrorCode::Cancelled, last, message).with_outcome(outcome)
     }
 
     /// Disarms the guard at the regular end of the call.
     pub(super) fn into_state(mut self) -> CallState {
-        let state = self.state.take();
-        state.unwrap_or_else(|| CallState::new(self.runtime, self.started))
+        self.state.take().expect("the call has not ended")
     }
 }
 
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
+        self.runtime.running_calls().remove(&self.call);
         let Some(mut state) = self.state.take() else { return };
         self.runtime.count_abandoned(&self.caller.id, state.tool.as_deref(), self.started.elapsed());
         let last = state.steps.last().map_or(Stage::Resolve, |step| step.stage);
-        let error =
+        let mut error =
             CallError::new(ErrorCode::Cancelled, last, "the caller disconnected before the call ended");
         let took = self.started.elapsed();
-        // An open record closes itself when it is dropped.
-        let is_recorded = state.open.as_mut().is_some_and(OpenCall::is_recorded);
-        let log = self.runtime.log();
-        let id = state.id.clone().or_else(|| log.map(ExecutionLog::new_call_id)).unwrap_or_default();
+        let stages: Vec<_> = state.steps.iter().map(stage_time).collect();
+        let open = state.open.take().and_then(|mut open| open.is_recorded().then_some(open));
+        if open.is_some() {
+            (error.stage, error.outcome) = (Stage::Invoke, ExecutionState::Unknown);
+        }
+        let end = CallEnd { stages: &stages, ..CallEnd::abandoned(&error, took) };
         let secret = self.runtime.hidden_tool_secrets(&state, self.operation);
-        let mut begin = state.begin_record(&id, self.caller, self.operation);
+        let mut begin = state.begin_record(&self.call.id, self.caller, self.operation);
         begin.secret = begin.secret.or(secret.as_ref());
-        self.runtime.export_span(&begin, &CallEnd::abandoned(&error, took), self.operation);
-        if !is_recorded && let Some(log) = log {
-            log.record_abandoned(&begin, &error, took);
+        self.runtime.export_span(&begin, &end, self.operation);
+        match (open, self.runtime.log()) {
+            // The record is enqueued at once; there is no caller to wait for it.
+            (Some(open), _) => drop(open.end(&end, Durability::Written)),
+            (None, Some(log)) => log.record_abandoned(&begin, &end),
+            (None, None) => {}
         }
     }
 }

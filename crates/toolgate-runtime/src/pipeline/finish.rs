@@ -1,5 +1,6 @@
 //! The end of a call: updates statistics and builds the one result that every call returns.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -46,7 +47,7 @@ impl Runtime {
             &caller.id,
             state.tool.as_deref(),
             error.as_ref(),
-            (tool_time, state.cached.is_some()),
+            (tool_time, state.cached.is_some(), state.attempts > 0),
         );
         let good = error.is_none();
         let untrusted = reply.as_ref().is_some_and(|reply| reply.untrusted);
@@ -65,6 +66,7 @@ impl Runtime {
             truncated: state.truncated.take(),
             stats,
             preferences: preferences.cloned(),
+            call: Arc::clone(&state.call),
             trace: operation.trace.clone(),
             ended: Timestamp::now(),
             took,

@@ -17,6 +17,7 @@ use super::CallOutcome;
 use crate::catalog::CatalogTool;
 use crate::date;
 use crate::results::TruncatedResult;
+use crate::running_calls::RunningCall;
 use crate::runtime::Runtime;
 use crate::stage::content::related_resources;
 use crate::stage::hints::{
@@ -50,6 +51,7 @@ pub(super) struct OutcomeFacts {
     pub(super) stats: StatsSnapshot,
     /// The user's preferences.
     pub(super) preferences: Option<Value>,
+    pub(super) call: Arc<RunningCall>,
     pub(super) trace: TraceContext,
     pub(super) ended: Timestamp,
     pub(super) took: Duration,
@@ -85,7 +87,7 @@ impl CallOutcome {
 
     /// Time and origin of the result.
     pub fn metadata(&self) -> ResultMetadata {
-        let OutcomeFacts { tool, trace, ended, took, cached, own_result, .. } = &self.facts;
+        let OutcomeFacts { tool, call, trace, ended, took, cached, own_result, .. } = &self.facts;
         let contract = tool.as_deref().map_or(&UNKNOWN_TOOL.0, |tool| &tool.contract);
         ResultMetadata {
             tool_version: own_result
@@ -98,6 +100,7 @@ impl CallOutcome {
             trace_id: trace.trace_id().to_owned(),
             correlation_id: trace.correlation_id().to_owned(),
             cached: cached.is_some(),
+            call_id: Some(call.id.clone()),
         }
     }
 

@@ -22,9 +22,8 @@ impl Runtime {
         tool: &CatalogTool,
     ) -> Result<(), CallError> {
         let Some(log) = &self.recorder.log else { return Ok(()) };
-        let id = log.new_call_id();
-        let begun = log.begin(&state.begin_record(&id, caller, operation), begin_durability(tool)).await;
-        state.id = Some(id);
+        let begin = state.begin_record(&state.call.id, caller, operation);
+        let begun = log.begin(&begin, begin_durability(tool)).await;
         let begun = match begun {
             // Stored before the wait: if the caller disconnects meanwhile, the call is recorded by `open` alone.
             Ok(open) => state.open.insert(open).acknowledged().await,
@@ -89,16 +88,8 @@ impl Runtime {
             upstream: state.upstream.as_ref(),
         };
         let open = state.open.take();
-        // Without a log, the trace id identifies the call.
-        let new = || {
-            self.recorder
-                .log
-                .as_ref()
-                .map_or_else(|| operation.trace.trace_id().to_owned(), audit::ExecutionLog::new_call_id)
-        };
-        let id = state.id.take().unwrap_or_else(new);
         let secret = self.hidden_tool_secrets(&state, operation);
-        let mut begin = state.begin_record(&id, caller, operation);
+        let mut begin = state.begin_record(&state.call.id, caller, operation);
         begin.secret = begin.secret.or(secret.as_ref());
         self.export_span(&begin, &end, operation);
         let Some(log) = &self.recorder.log else { return };
@@ -178,7 +169,7 @@ impl CallState {
     }
 }
 
-fn stage_time(step: &CallStep) -> audit::StageTime<'_> {
+pub(super) fn stage_time(step: &CallStep) -> audit::StageTime<'_> {
     let micros = u64::try_from(step.micros).unwrap_or(u64::MAX);
     audit::StageTime { stage: step.stage, micros, note: step.note.as_deref() }
 }

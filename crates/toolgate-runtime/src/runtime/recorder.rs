@@ -6,10 +6,11 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 use toolgate_audit::spans::SpanExporter;
-use toolgate_audit::{ExecutionLog, LogEvent, Metrics};
+use toolgate_audit::{CallFigures, ExecutionLog, LogEvent, Metrics};
 
 use super::Runtime;
 use crate::catalog::DefinitionChange;
+use crate::running_calls::RunningCalls;
 
 /// Changes that are known to be recorded.
 const MAX_KNOWN_CHANGES: usize = 10_000;
@@ -19,13 +20,16 @@ pub(crate) struct CallRecorder {
     pub(crate) log: Option<ExecutionLog>,
     pub(crate) spans: Option<SpanExporter>,
     pub(crate) metrics: Metrics,
+    pub(crate) figures: CallFigures,
+    pub(crate) running: RunningCalls,
     /// Changed definitions that are in the log.
     changes: Mutex<HashSet<DefinitionChange>>,
 }
 
 impl CallRecorder {
     pub(super) fn new(log: Option<ExecutionLog>, spans: Option<SpanExporter>) -> Self {
-        Self { log, spans, metrics: Metrics::default(), changes: Mutex::default() }
+        let (metrics, figures) = (Metrics::default(), CallFigures::default());
+        Self { log, spans, metrics, figures, running: RunningCalls::default(), changes: Mutex::default() }
     }
 
     /// Records changed definitions, each once.
@@ -57,6 +61,16 @@ impl CallRecorder {
 impl Runtime {
     pub fn metrics(&self) -> &Metrics {
         &self.recorder.metrics
+    }
+
+    /// Figures of calls over time. They are off until the gateway turns them on.
+    pub fn figures(&self) -> &CallFigures {
+        &self.recorder.figures
+    }
+
+    /// The calls that run now.
+    pub fn running_calls(&self) -> &RunningCalls {
+        &self.recorder.running
     }
 
     /// The execution log, if calls are recorded.

@@ -7,18 +7,19 @@
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use toolgate_json::{CallArguments, RawJson};
 use toolgate_mcp::{Forwarded, TraceContext};
-use toolgate_runtime::{CallOrigin, Operation, OperationTarget, SessionId};
-use toolgate_types::Caller;
+use toolgate_runtime::{CallOrigin, CallOutcome, Operation, OperationTarget, Runtime, SessionId};
+use toolgate_types::{Caller, Stage};
 
-use super::tools;
+use super::{call_events, tools};
 use crate::auth::{Authenticated, HttpError};
 use crate::lifecycle::{CountGuard, Phase};
 use crate::response::Response;
 use crate::route::{AdmittedRequest, schema_of};
+use crate::routes::POLICY_READ;
 use crate::{Gateway, response};
 
 /// Maximum length of a string in the context.
@@ -89,7 +90,7 @@ struct RequestContext {
 pub(crate) async fn call(request: AdmittedRequest) -> Result<Response, HttpError> {
     let name = request.parameter()?;
     let call_body = CallBody::read(&request, &CALL_MEMBERS)?;
-    request.gateway.call(&request.auth, name, call_body).await
+    run(request, name, call_body).await
 }
 
 pub(crate) async fn execute(request: AdmittedRequest) -> Result<Response, HttpError> {
@@ -98,7 +99,7 @@ pub(crate) async fn execute(request: AdmittedRequest) -> Result<Response, HttpEr
         .tool
         .take()
         .ok_or_else(|| HttpError::invalid("the body names no tool").hint("add `name`"))?;
-    request.gateway.call(&request.auth, name, call_body).await
+    run(request, name, call_body).await
 }
 
 pub(crate) async fn explain_policy(request: AdmittedRequest) -> Result<Response, HttpError> {
@@ -136,22 +137,68 @@ impl Gateway {
                 .retry_after(Duration::from_secs(5)),
         })
     }
+}
 
-    async fn call(
-        &self,
-        auth: &Authenticated,
-        name: String,
-        call_body: CallBody,
-    ) -> Result<Response, HttpError> {
-        let _call = self.begin_call()?;
-        call_body.context.check_agent(&auth.caller)?;
-        let request = call_request(auth, name, call_body);
-        let trace = request.trace.clone();
-        let called = self.runtime.execute(&auth.caller, request).await;
-        let mut response = response::call_result(&self.runtime, &auth.caller, &called);
-        response::set_request_ids(&mut response, &trace);
-        Ok(response)
+/// Parameters of a call.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallQuery {
+    trace: Option<bool>,
+}
+
+/// Makes a call and returns its result, or its events.
+async fn run(request: AdmittedRequest, name: String, call_body: CallBody) -> Result<Response, HttpError> {
+    let CallQuery { trace } = request.query()?;
+    let AdmittedRequest { gateway, auth, parts, .. } = &request;
+    call_body.context.check_agent(&auth.caller)?;
+    let operation = call_request(auth, name, call_body);
+    // Names of policy rules are for those that may read the policy.
+    let with_steps = trace.unwrap_or(false).then(|| auth.require(POLICY_READ).is_ok());
+    let trace = operation.trace.clone();
+    let mut response = if call_events::wants_events(&parts.headers) {
+        call_events::stream(gateway, auth, operation, with_steps)?
+    } else {
+        let _call = gateway.begin_call()?;
+        let called = gateway.runtime.execute(&auth.caller, operation).await;
+        let envelope = envelope(&gateway.runtime, &auth.caller, &called, with_steps);
+        response::call_result(&called, envelope)
+    };
+    response::set_request_ids(&mut response, &trace);
+    Ok(response)
+}
+
+/// A stage of a call, in microseconds from the request.
+#[derive(Serialize)]
+struct CallStepView<'a> {
+    stage: Stage,
+    start: u128,
+    micros: u128,
+    note: Option<&'a str>,
+}
+
+/// Renders the result envelope, with the stages of the call if they are wanted. Tells then if policy rules are shown.
+pub(super) fn envelope(
+    runtime: &Runtime,
+    caller: &Caller,
+    called: &CallOutcome,
+    with_steps: Option<bool>,
+) -> Vec<u8> {
+    let mut envelope = response::envelope(runtime, caller, called);
+    let Some(shows_rules) = with_steps else { return envelope };
+    let mut start = 0;
+    let steps = called.steps.iter().map(|step| {
+        let note = step.note.as_deref().filter(|_| shows_rules || step.stage != Stage::Authorize);
+        let view = CallStepView { stage: step.stage, start, micros: step.micros, note };
+        start += step.micros;
+        view
+    });
+    let steps = serde_json::to_vec(&steps.collect::<Vec<_>>()).unwrap_or_default();
+    if envelope.pop_if(|last| *last == b'}').is_some() && !steps.is_empty() {
+        envelope.extend(b",\"steps\":");
+        envelope.extend(steps);
+        envelope.push(b'}');
     }
+    envelope
 }
 
 /// Builds the request to the runtime.

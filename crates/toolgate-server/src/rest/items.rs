@@ -92,7 +92,8 @@ async fn execute(request: &AdmittedRequest, operation: Operation) -> Result<Resp
     let (gateway, auth) = (&request.gateway, &request.auth);
     let _call = gateway.begin_call()?;
     let outcome = gateway.runtime.execute(&auth.caller, operation.with_trace(auth.trace.clone())).await;
-    let mut response = response::call_result(&gateway.runtime, &auth.caller, &outcome);
+    let mut response =
+        response::call_result(&outcome, response::envelope(&gateway.runtime, &auth.caller, &outcome));
     response::set_request_ids(&mut response, &auth.trace);
     Ok(response)
 }

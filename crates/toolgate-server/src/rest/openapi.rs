@@ -77,8 +77,8 @@ fn operation_json(route: &Route, operation: &ApiOperation) -> Json {
 fn tag(route: &Route) -> &'static str {
     match route.path.split('/').nth(2) {
         Some(
-            noun @ ("tools" | "servers" | "executions" | "policy" | "human-input" | "approvals" | "callers"
-            | "profiles" | "runs"),
+            noun @ ("tools" | "servers" | "executions" | "figures" | "log" | "events" | "policy"
+            | "human-input" | "approvals" | "callers" | "profiles" | "runs"),
         ) => noun,
         _ => "about",
     }

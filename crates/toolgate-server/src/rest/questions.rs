@@ -18,7 +18,7 @@ use crate::route::AdmittedRequest;
 use crate::{Gateway, response};
 
 /// Name of the local user in answers.
-const SOCKET_USER: &str = "the person at the machine";
+pub(crate) const SOCKET_USER: &str = "the person at the machine";
 /// Maximum length of a reason.
 const MAX_REASON: usize = 2_000;
 

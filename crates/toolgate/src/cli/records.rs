@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
+use toolgate_types::HumanDuration;
 use toolgate_types::call::OperationKind;
 
 use crate::command::log;
@@ -13,6 +14,8 @@ pub(crate) struct LogArgs {
     pub(crate) command: Option<LogCommand>,
     #[command(flatten)]
     pub(crate) filter: LogFilter,
+    #[command(flatten)]
+    pub(crate) selection: LogSelection,
     /// Number of calls to show at most, newest first
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     pub(crate) limit: usize,
@@ -76,6 +79,35 @@ pub(crate) struct LogFilter {
     /// Only calls that contain this text [default: all]
     #[arg(long, value_name = "TEXT")]
     pub(crate) grep: Option<String>,
+}
+
+/// Filters by members of the begin record, and by the duration.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LogSelection {
+    /// Only calls of tools of this MCP server [default: all]
+    #[arg(long)]
+    pub(crate) server: Option<String>,
+    /// Only calls that failed with this error code [default: all]
+    #[arg(long)]
+    pub(crate) code: Option<String>,
+    /// Only calls with this decision [default: all]
+    #[arg(long, value_parser = ["allow", "deny", "undecided"])]
+    pub(crate) decision: Option<String>,
+    /// Only calls that this policy rule decided [default: all]
+    #[arg(long)]
+    pub(crate) rule: Option<String>,
+    /// Only calls of this session [default: all]
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// Only calls of this trace [default: all]
+    #[arg(long, value_name = "ID")]
+    pub(crate) trace: Option<String>,
+    /// Only calls with this correlation id [default: all]
+    #[arg(long, value_name = "ID")]
+    pub(crate) correlation: Option<String>,
+    /// Only calls that took at least this long, such as 500ms [default: all]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) slower: Option<HumanDuration>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -18,7 +18,7 @@ use toolgate_config::load;
 use toolgate_redact::printable;
 use toolgate_types::call::OperationKind;
 
-use crate::cli::{LogArgs, LogCommand, LogFilter, ProjectArgs};
+use crate::cli::{LogArgs, LogCommand, LogFilter, LogSelection, ProjectArgs};
 use crate::output::{BOLD, DIM, Output, display_json, error_with_hint, quoted_lines};
 use crate::owner_key;
 use crate::{DONE, FAILED};
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &LogArgs, project: &ProjectArgs, output: &Output) -> any
             }
             Ok(DONE)
         }
-        None if args.follow => follow(&call_filter(&args.filter), &readers, output),
+        None if args.follow => follow(&selected_calls(args), &readers, output),
         None => list(args, &readers, output),
     }
 }
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &LogArgs, project: &ProjectArgs, output: &Output) -> any
 fn list(args: &LogArgs, readers: &[LogReader], output: &Output) -> anyhow::Result<u8> {
     let mut calls = Vec::new();
     for reader in readers {
-        let wanted = CallFilter { newest_first: true, limit: Some(args.limit), ..call_filter(&args.filter) };
+        let wanted = CallFilter { newest_first: true, limit: Some(args.limit), ..selected_calls(args) };
         for call in reader.query(wanted)? {
             calls.push(call?);
         }
@@ -302,6 +302,14 @@ fn verify_log(folders: &[PathBuf], output: &Output) -> anyhow::Result<u8> {
 fn call_filter(args: &LogFilter) -> CallFilter {
     let LogFilter { tool, kind, caller, status, since, until, grep } = args.clone();
     CallFilter { tool, kind, caller, status, since, until, grep, ..CallFilter::default() }
+}
+
+fn selected_calls(args: &LogArgs) -> CallFilter {
+    let LogSelection { server, code, decision, rule, session, trace, correlation, slower } =
+        args.selection.clone();
+    let slower_micros = slower.map(|slower| u64::try_from(slower.get().as_micros()).unwrap_or(u64::MAX));
+    let filter = call_filter(&args.filter);
+    CallFilter { server, code, decision, rule, session, trace, correlation, slower_micros, ..filter }
 }
 
 /// Parses the kind of an operation.

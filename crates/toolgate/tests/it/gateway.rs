@@ -6,6 +6,7 @@ mod api_docs;
 mod bad_servers;
 mod batches;
 mod callers;
+mod calls_over_time;
 mod frameworks;
 mod groups;
 mod hostile_input;

@@ -102,6 +102,11 @@ fn rest_requests() -> Vec<RestRequest> {
         request_case("GET /v1/executions/none", &none, ["403", "403", "go"]),
         // An accepted stream would not end.
         request_case("GET /v1/executions/stream?limit=1", &none, ["403", "403", "400"]),
+        request_case("DELETE /v1/executions/none", &none, ["404", "404", "404"]),
+        request_case("GET /v1/figures", &none, ["200", "200", "200"]),
+        request_case("GET /v1/log", &none, ["403", "403", "200"]),
+        request_case("POST /v1/log/verify", &none, ["403", "403", "202"]),
+        request_case("GET /v1/events?kinds=none", &none, ["400", "400", "400"]),
         request_case("GET /v1/human-input", &none, ["403", "403", "200"]),
         request_case("GET /v1/human-input/none", &none, ["403", "403", "404"]),
         request_case("POST /v1/human-input/none", &some, ["403", "403", "go"]),
