@@ -7,7 +7,8 @@ use http::request::Parts;
 use toolgate_mcp::TraceContext;
 use toolgate_types::Caller;
 
-use super::{Authenticator, Credential, CredentialLifetime, HttpError, require_permission};
+use super::{Credential, CredentialLifetime, HttpError, require_permission};
+use crate::Gateway;
 use crate::listener::ConnectionSource;
 use crate::response::{CORRELATION_ID, TRACEPARENT};
 use crate::route::Requirement;
@@ -19,6 +20,7 @@ static NO_CALLER: LazyLock<Arc<Caller>> = LazyLock::new(|| {
 });
 
 /// The authenticated caller of a request, with its trace context.
+#[derive(Clone)]
 pub(crate) struct Authenticated {
     pub(crate) caller: Arc<Caller>,
     /// Lifetime of the credential. Limits streams that outlive the request.
@@ -36,12 +38,13 @@ pub(crate) struct Authenticated {
 impl Authenticated {
     /// Finds the caller of a request, as far as the route needs one.
     pub(crate) async fn find(
-        authenticator: &Authenticator,
+        gateway: &Gateway,
         need: Requirement,
         parts: &Parts,
         source: &ConnectionSource,
         trace: &TraceContext,
     ) -> Result<Self, HttpError> {
+        let authenticator = &gateway.authenticator;
         let with = |caller: Arc<Caller>, credential| {
             let lifetime = CredentialLifetime::new(credential, &caller, None);
             (caller, lifetime)
@@ -49,6 +52,10 @@ impl Authenticated {
         let no_caller = || with(Arc::clone(&NO_CALLER), Credential::NotNeeded);
         let (caller, lifetime) = match (need, source) {
             (Requirement::Public, _) => no_caller(),
+            (Requirement::Console, source) => {
+                let session = gateway.console.session(gateway, source, &parts.headers);
+                authenticator.authenticate_session(session, source).await?
+            }
             (_, ConnectionSource::LocalSocket) => with(authenticator.owner(), Credential::Socket),
             (need, ConnectionSource::Network(ends, certificate)) => {
                 let found = authenticator.authenticate(parts, *ends, certificate.as_ref()).await;
@@ -59,7 +66,8 @@ impl Authenticated {
             caller,
             lifetime,
             trace: trace.clone(),
-            via_socket: matches!(source, ConnectionSource::LocalSocket),
+            // A session of the console is one of a key, wherever it is used.
+            via_socket: matches!(source, ConnectionSource::LocalSocket) && need != Requirement::Console,
             address: match source {
                 ConnectionSource::Network(ends, _) => Some(ends.client),
                 ConnectionSource::LocalSocket => None,
