@@ -92,7 +92,9 @@ pub(crate) fn are_installed() -> bool {
     }
     let debian =
         std::fs::read(stamp("debian")).is_ok_and(|installed| installed == PACKAGES.join(" ").as_bytes());
+    let chromium = std::fs::read(stamp(CHROMIUM)).is_ok_and(|installed| installed == CHROMIUM.as_bytes());
     debian
+        && chromium
         && LISTS.iter().all(|(list, name)| {
             let (wanted, installed) = (std::fs::read(source().join(list)), std::fs::read(stamp(name)));
             matches!((wanted, installed), (Ok(wanted), Ok(installed)) if wanted == installed)
@@ -101,6 +103,44 @@ pub(crate) fn are_installed() -> bool {
 
 /// Debian packages that tests need, unpacked below `target`: the system stays unchanged.
 const PACKAGES: [&str; 1] = ["libfaketime"];
+
+/// The browser of the tests of the console, unpacked with the libraries that this system lacks.
+const CHROMIUM: &str = "chromium";
+
+/// Downloads the browser. Returns the output of the failed command, if any.
+fn chromium(console: &mut Console<impl Write>) -> anyhow::Result<Option<String>> {
+    let (folder, stamp) = (folder().join(CHROMIUM), stamp(CHROMIUM));
+    if std::fs::read(&stamp).is_ok_and(|installed| installed == CHROMIUM.as_bytes()) {
+        return Ok(None);
+    }
+    console.say("fetching chromium …")?;
+    let archives = folder.join("archives");
+    std::fs::create_dir_all(archives.join("partial"))
+        .with_context(|| format!("cannot create {}", archives.display()))?;
+    let apt = |words: &[&str]| {
+        let mut command = Command::new("apt-get");
+        // Nothing is installed, so the lock of the system is not needed.
+        command.args(["-o", "Debug::NoLocking=1", "-o"]);
+        command.arg(format!("Dir::Cache::archives={}", archives.display())).args(words);
+        program::capture(command)
+    };
+    let download = ["install", "--download-only", "--yes", "--no-install-recommends", CHROMIUM];
+    let mut done = apt(&download)?;
+    if !done.success {
+        // A fresh machine has no package lists yet.
+        apt(&["update"])?;
+        done = apt(&download)?;
+    }
+    if !done.success {
+        return Ok(Some(done.output));
+    }
+    if let Some(why) = unpack(&archives, &folder)? {
+        return Ok(Some(why));
+    }
+    std::fs::remove_dir_all(&archives).with_context(|| format!("cannot remove {}", archives.display()))?;
+    std::fs::write(&stamp, CHROMIUM).with_context(|| format!("cannot write {}", stamp.display()))?;
+    Ok(None)
+}
 
 /// Downloads the packages. Returns the output of `apt-get` if that fails.
 fn debian(console: &mut Console<impl Write>) -> anyhow::Result<Option<String>> {
@@ -137,7 +177,12 @@ pub(crate) fn debian_package(package: &str, folder: &Path) -> anyhow::Result<Opt
     if !done.success {
         return Ok(Some(done.output));
     }
-    for file in std::fs::read_dir(folder)?.filter_map(Result::ok).map(|entry| entry.path()) {
+    unpack(folder, folder)
+}
+
+/// Unpacks the packages of a folder into another. Returns the output of the failed command, if any.
+fn unpack(packages: &Path, folder: &Path) -> anyhow::Result<Option<String>> {
+    for file in std::fs::read_dir(packages)?.filter_map(Result::ok).map(|entry| entry.path()) {
         if file.extension().is_some_and(|end| end == "deb") {
             let mut extract = Command::new("dpkg");
             extract.arg("-x").arg(&file).arg(folder);
@@ -183,6 +228,10 @@ pub(crate) fn step(console: &mut Console<impl Write>) -> anyhow::Result<Outcome>
         return Ok(Outcome::Failed(format!("{}\n{hint}", why.trim_end())));
     }
     if let Some(why) = debian(console)? {
+        let hint = "hint: this step needs apt-get, and network access the first time";
+        return Ok(Outcome::Failed(format!("{}\n{hint}", why.trim_end())));
+    }
+    if let Some(why) = chromium(console)? {
         let hint = "hint: this step needs apt-get, and network access the first time";
         return Ok(Outcome::Failed(format!("{}\n{hint}", why.trim_end())));
     }

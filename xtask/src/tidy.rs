@@ -95,6 +95,7 @@ const CRATES: &[CrateRule] = &[
             "toolgate-state",
         ],
     },
+    CrateRule { name: "toolgate-console", may_use: &[] },
     CrateRule {
         name: "toolgate-server",
         may_use: &[
@@ -104,6 +105,7 @@ const CRATES: &[CrateRule] = &[
             "toolgate-mcp",
             "toolgate-search",
             "toolgate-audit",
+            "toolgate-console",
             "toolgate-store",
             "toolgate-runtime",
         ],
@@ -266,10 +268,9 @@ impl Tree {
         for path in program::stdout(listed)?.split_terminator('\0') {
             match fs::read(root.join(path)) {
                 Ok(bytes) => {
-                    // Other files are binary.
-                    if let Ok(text) = String::from_utf8(bytes) {
-                        files.push(TextFile { path: path.to_owned(), text });
-                    }
+                    // Links lead to binary files, too; these have no text to check.
+                    let text = String::from_utf8(bytes).unwrap_or_default();
+                    files.push(TextFile { path: path.to_owned(), text });
                 }
                 // Deleted, but not in the index yet.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}

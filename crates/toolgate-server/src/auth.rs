@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::StatusCode;
-use http::header::{self, HeaderMap, HeaderName};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::Authority;
 use jiff::Timestamp;
@@ -26,8 +26,9 @@ use toolgate_types::serve::CertificateMatch;
 use toolgate_types::tool::Permission;
 use toolgate_types::{Caller, CallerId, ErrorCode, Group, KeyHash, ServeConfig};
 
+use crate::console::ConsoleSession;
 use crate::listener::tls::PeerCertificate;
-use crate::listener::{ConnectionEnds, client_key};
+use crate::listener::{ConnectionEnds, ConnectionSource, client_key};
 pub use crate::response::HttpError;
 use crate::routes::EXPLICIT_PERMISSIONS;
 
@@ -117,6 +118,13 @@ impl AuthState {
     fn caller(&self, id: &str) -> Option<&Arc<Caller>> {
         let named = id.parse().ok().and_then(|id: CallerId| self.rules.callers.get(&id));
         named.or_else(|| self.table.find(id).map(|(_, caller)| caller))
+    }
+
+    /// Counts a request of a caller.
+    fn check_caller_quota(&self, caller: &Caller, now: Instant) -> Result<(), HttpError> {
+        let Some(quota) = &self.rules.caller_quota else { return Ok(()) };
+        let taken = quota.take(caller.id.clone(), 1, now);
+        taken.map_err(|wait| rate_limited("too many requests by this caller", wait))
     }
 }
 
@@ -215,11 +223,50 @@ impl Authenticator {
         let now = Instant::now();
         let state = self.state.load_full();
         let (caller, lifetime) = self.identify(&state, parts, ends, certificate, now).await?;
-        if let Some(quota) = &state.rules.caller_quota {
-            let taken = quota.take(caller.id.clone(), 1, now);
-            taken.map_err(|wait| rate_limited("too many requests by this caller", wait))?;
-        }
+        state.check_caller_quota(&caller, now)?;
         Ok((caller, lifetime, state))
+    }
+
+    /// Authenticates a session of the console. It ends with its key.
+    pub(crate) async fn authenticate_session(
+        &self,
+        session: Option<ConsoleSession>,
+        source: &ConnectionSource,
+    ) -> Result<(Arc<Caller>, CredentialLifetime, Arc<AuthState>), HttpError> {
+        let now = Instant::now();
+        let state = self.state.load_full();
+        let ended = || unauthenticated("authentication is required");
+        let session = session.ok_or_else(ended)?;
+        let active = state.table.find_by_key(&session.key).ok_or_else(ended)?;
+        let caller = Arc::clone(&active.caller);
+        let client = match source {
+            ConnectionSource::Network(ends, _) => ends.client,
+            ConnectionSource::LocalSocket => IpAddr::from([127, 0, 0, 1]),
+        };
+        let key_end = self.use_key(session.key, active, client, now).await?;
+        let left = session.end.saturating_sub(Timestamp::now().as_second());
+        let session_end = now + std::time::Duration::from_secs(u64::try_from(left).unwrap_or_default());
+        let end = key_end.map_or(session_end, |end| end.min(session_end));
+        state.check_caller_quota(&caller, now)?;
+        let lifetime = CredentialLifetime::new(Credential::Key(session.key), &caller, Some(end));
+        Ok((caller, lifetime, state))
+    }
+
+    /// Checks a key that was entered at a login, with the same limit of failures as the keys of requests.
+    pub(crate) async fn check_login(&self, key: &str, ends: ConnectionEnds) -> Result<KeyHash, HttpError> {
+        let value = HeaderValue::from_str(key).map_err(|_| unauthenticated("the API key is unknown"))?;
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        parts.headers.insert(API_KEY, value);
+        self.authenticate(&parts, ends, None).await?;
+        Ok(KeyHash::of(key))
+    }
+
+    /// Returns true if the client of a request uses TLS, up to this gateway or up to its trusted proxy.
+    pub(crate) fn is_secure(&self, source: &ConnectionSource) -> bool {
+        let ConnectionSource::Network(ends, _) = source else { return false };
+        let rules = &self.state.load().rules;
+        let behind_tls = || rules.url.as_ref().is_some_and(|url| url.starts_with("https://"));
+        ends.secure || rules.proxies.contains(ends.peer) && behind_tls()
     }
 
     async fn identify(

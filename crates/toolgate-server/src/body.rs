@@ -38,10 +38,10 @@ fn too_large(limit: usize) -> HttpError {
 /// Reads a request body as raw bytes. Requires the JSON content type.
 pub(crate) async fn read_bytes(
     headers: &HeaderMap,
-    mut body: impl http_body::Body<Data = Bytes> + Unpin,
+    body: impl http_body::Body<Data = Bytes> + Unpin,
     limit: usize,
 ) -> Result<Bytes, HttpError> {
-    if !is_json(headers) {
+    if !has_type(headers, "application/json") {
         return Err(HttpError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "unsupported_media_type",
@@ -49,6 +49,30 @@ pub(crate) async fn read_bytes(
         )
         .hint("send `Content-Type: application/json`"));
     }
+    collect(headers, body, limit).await
+}
+
+/// Reads the body of a form of a page.
+pub(crate) async fn read_form(
+    headers: &HeaderMap,
+    body: impl http_body::Body<Data = Bytes> + Unpin,
+    limit: usize,
+) -> Result<Bytes, HttpError> {
+    if !has_type(headers, "application/x-www-form-urlencoded") {
+        return Err(HttpError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            "the request body must be a form",
+        ));
+    }
+    collect(headers, body, limit).await
+}
+
+async fn collect(
+    headers: &HeaderMap,
+    mut body: impl http_body::Body<Data = Bytes> + Unpin,
+    limit: usize,
+) -> Result<Bytes, HttpError> {
     let declared_length =
         headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if declared_length.is_some_and(|declared_length| declared_length > limit) {
@@ -74,10 +98,10 @@ pub(crate) async fn read_bytes(
     Ok(collected.finish())
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+fn has_type(headers: &HeaderMap, wanted: &str) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("application/json")
+    kind.eq_ignore_ascii_case(wanted)
 }
 
 #[cfg(test)]

@@ -17,13 +17,13 @@ use toolgate_mcp::TraceContext;
 use crate::auth::{Authenticated, HttpError};
 use crate::listener::ConnectionSource;
 use crate::response::{self, CORRELATION_ID, Response, TRACEPARENT};
-use crate::route::{AdmittedRequest, BodyLimit, Handler};
+use crate::route::{AdmittedRequest, BodyLimit, Handler, MAX_LOGIN_FORM};
 use crate::routes::ROUTES;
-use crate::{Gateway, body, mcp};
+use crate::{Gateway, body, console, mcp};
 
 /// Handles the requests of one connection.
 pub(crate) struct RequestHandler {
-    gateway: Arc<Gateway>,
+    pub(crate) gateway: Arc<Gateway>,
     pub(crate) source: ConnectionSource,
 }
 
@@ -42,17 +42,24 @@ impl RequestHandler {
         let source = rules.proxies.request_source(&self.source, &parts.headers);
         let challenge_target = authenticator.challenge_target(&parts, &source);
         let is_mcp = mcp::is_endpoint(&parts.uri);
+        let is_page = console::is_page(&parts);
+        let page_url = (parts.method == Method::GET).then(|| parts.uri.clone());
         let result = self.route(parts, body, &source, &trace).await;
         let mut response = result.unwrap_or_else(|error| {
             // MCP clients show the reason of JSON-RPC errors only. The id is not known: the body was not read.
-            if is_mcp { mcp::render_error(error, &trace, None) } else { error.render(&trace) }
+            match () {
+                () if is_mcp => mcp::render_error(error, &trace, None),
+                () if is_page => console::render_error(error, page_url),
+                () => error.render(&trace),
+            }
         });
         if let Some(challenge_target) = challenge_target {
             authenticator.extend_challenge(&mut response, &challenge_target);
         }
         response::set_request_ids(&mut response, &trace);
         let headers = response.headers_mut();
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        // Only the files of the console may be kept: their names contain their hash.
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         response
     }
@@ -69,7 +76,7 @@ impl RequestHandler {
         self.check_address_and_host(&parts, source)?;
         check_encoding(&parts.headers)?;
         let (route, parameter) = ROUTES.find(&parts.method, &parts.uri)?;
-        let mut auth = Authenticated::find(&gateway.authenticator, route.need, &parts, source, trace).await?;
+        let mut auth = Authenticated::find(gateway, route.need, &parts, source, trace).await?;
         let mut access = match route.need.check(gateway, &auth, &parts, parameter) {
             Err(refused) if matches!(route.handler, Handler::Mcp) && route.method == Method::POST => {
                 // The caller is known, so the body may be read: clients find the reason by the id of their request.
@@ -81,16 +88,18 @@ impl RequestHandler {
         // Last, so that only permitted callers can make the gateway hold a body.
         let body = match route.body_limit {
             BodyLimit::NotRead => Bytes::new(),
-            BodyLimit::Configured => {
-                let body = body::read_bytes(&parts.headers, body, gateway.max_body).await?;
-                // A slow body must not preserve rights that were taken away.
-                if let Some(renewed) = auth.renewed(&gateway.authenticator)? {
-                    auth = renewed;
-                    access = route.need.check(gateway, &auth, &parts, parameter)?;
-                }
-                body
-            }
+            BodyLimit::Configured => body::read_bytes(&parts.headers, body, gateway.max_body).await?,
+            BodyLimit::Form => body::read_form(&parts.headers, body, gateway.max_body).await?,
+            BodyLimit::LoginForm => body::read_form(&parts.headers, body, MAX_LOGIN_FORM).await?,
         };
+        // A slow body must not preserve rights that were taken away.
+        if route.body_limit != BodyLimit::NotRead
+            && !route.need.is_public()
+            && let Some(renewed) = auth.renewed(&gateway.authenticator)?
+        {
+            auth = renewed;
+            access = route.need.check(gateway, &auth, &parts, parameter)?;
+        }
         match &route.handler {
             Handler::Mcp => mcp::handle(gateway, &auth, &parts, parameter, body).await,
             Handler::Function(handle) => {
@@ -129,4 +138,4 @@ fn trace_of(headers: &HeaderMap) -> TraceContext {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -10,6 +10,7 @@
 
 pub mod auth;
 mod body;
+mod console;
 mod handler;
 mod health;
 mod lifecycle;
@@ -46,6 +47,7 @@ use toolgate_types::profile::ProfileName;
 
 use crate::auth::Authenticator;
 pub use crate::auth::{CallerDirectory, JwksError, check_issuers};
+use crate::console::Console;
 pub use crate::lifecycle::CallPermit;
 use crate::lifecycle::Lifecycle;
 use crate::listener::ListenerState;
@@ -135,6 +137,7 @@ pub struct Gateway {
     pub(crate) max_body: usize,
     pub(crate) listener: ListenerState,
     pub(crate) mcp: McpFrontEnd,
+    pub(crate) console: Console,
     pub(crate) streams: StreamLimits,
     pub(crate) log: LogQueries,
     pub(crate) events: EventHub,
@@ -166,6 +169,7 @@ impl Gateway {
             authenticator: Authenticator::new(&config, callers)?.with_subjects(runtime.subject_tokens()),
             listener: ListenerState::new(&config)?,
             streams: StreamLimits::new(&config),
+            console: Console::new(&session_keys),
             mcp: McpFrontEnd::new(&runtime, &lifecycle, max_body, &session_keys),
             log: LogQueries::new(&runtime, log),
             events: EventHub::default(),
@@ -228,9 +232,10 @@ impl Gateway {
         self.lifecycle.begin_call_when_open().await.ok()
     }
 
-    /// Replaces the keys that sign the ids of MCP sessions.
+    /// Replaces the keys that sign the ids of MCP sessions and seal the sessions of the console.
     pub fn set_session_keys(&self, keys: &SessionKeys) {
         self.mcp.set_session_keys(keys);
+        self.console.set_keys(keys);
     }
 
     /// Builds the profile views and search indexes ahead of the first request. May take long.

@@ -106,6 +106,7 @@ fn requirement(need: Requirement) -> String {
         Requirement::Both(one, other) => format!("`{one}` and `{other}`"),
         Requirement::Details(needed, details) => format!("`{needed}`; `{details}` shows more"),
         Requirement::ToolPermissions => "those of the tool".to_owned(),
+        Requirement::Console => "a login to the console".to_owned(),
     }
 }
 

@@ -165,7 +165,11 @@ fn insufficient_scope(missing: &[Permission]) -> String {
     format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", scope.join(" "))
 }
 
-fn set_error_headers(headers: &mut HeaderMap, retry_after: Option<Duration>, challenge: Option<String>) {
+pub(crate) fn set_error_headers(
+    headers: &mut HeaderMap,
+    retry_after: Option<Duration>,
+    challenge: Option<String>,
+) {
     if let Some(time) = retry_after {
         // Round up, so that a client that waits this long is not too early.
         let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);

@@ -46,6 +46,8 @@ pub(crate) enum Requirement {
     ToolPermissions,
     /// Callers that may use the profile in the path, or that need none if there is none in it.
     Profile,
+    /// Callers that logged in to the console, by the cookie of their session. No other credential counts.
+    Console,
 }
 
 /// Extent of the access that a requirement grants.
@@ -80,7 +82,8 @@ impl Requirement {
         parameter: Option<&str>,
     ) -> Result<Access, HttpError> {
         match self {
-            Self::Public | Self::AnyCaller | Self::ToolPermissions => Ok(Access::Limited),
+            // Pages of the console perform operations of other routes; these demand their own permissions.
+            Self::Public | Self::AnyCaller | Self::ToolPermissions | Self::Console => Ok(Access::Limited),
             Self::PublicOr(permission) | Self::OwnOr(permission) => {
                 Ok(if auth.require(permission).is_ok() { Access::Full } else { Access::Limited })
             }
@@ -108,7 +111,14 @@ pub(crate) enum BodyLimit {
     NotRead,
     /// `serve.max_body` of the configuration.
     Configured,
+    /// A form of the console, within `serve.max_body`.
+    Form,
+    /// The form of a login. Its caller is not known yet.
+    LoginForm,
 }
+
+/// Largest form of a login, in bytes.
+pub(crate) const MAX_LOGIN_FORM: usize = 8 << 10;
 
 /// A request that may be handled: its caller meets the requirement, and its body is read.
 pub(crate) struct AdmittedRequest {
@@ -275,6 +285,11 @@ impl Route {
         let body_limit = if method == Method::POST { BodyLimit::Configured } else { BodyLimit::NotRead };
         let (need, handler) = (Requirement::Profile, Handler::Mcp);
         Self { method, path, need, body_limit, handler, operation: None }
+    }
+
+    pub(crate) fn reads(mut self, limit: BodyLimit) -> Self {
+        self.body_limit = limit;
+        self
     }
 
     pub(crate) fn reads_body(mut self) -> Self {

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use http::{Method, StatusCode, Uri};
 
 use crate::auth::{HttpError, protected_resource};
+use crate::console;
 use crate::health;
 use crate::login;
 use crate::mcp::{sse, stdio, ws};
@@ -103,6 +104,11 @@ impl RouteTable {
 
     pub(crate) fn rows(&self) -> &[Route] {
         &self.rows
+    }
+
+    /// Finds the route of an operation by its name.
+    pub(crate) fn operation(&self, id: &str) -> Option<&Route> {
+        self.rows.iter().find(|row| row.operation.as_ref().is_some_and(|operation| operation.id == id))
     }
 
     /// Finds the route of a request, and the value of its path parameter.
@@ -281,6 +287,7 @@ fn rows() -> Vec<Route> {
     rows.extend(caller_rows());
     rows.extend(credential_rows());
     rows.extend(run_rows());
+    rows.extend(console::rows());
     rows
 }
 
@@ -827,7 +834,7 @@ mod tests {
             (error.status.as_u16(), error.message, allowed)
         };
         let missing = |method: &str, path: &str| (404, format!("no such endpoint: {method} {path}"), None);
-        for path in ["/v1/foo", "/v1/tools/", "/mcp/", "/mcp/a/b", "/"] {
+        for path in ["/v1/foo", "/v1/tools/", "/mcp/", "/mcp/a/b", "/none"] {
             assert_eq!(message("GET", path), missing("GET", path));
         }
         let not_allowed = |method: &str, path: &str, allowed: &str| {

@@ -21,6 +21,7 @@ mod seal;
 mod store_key;
 
 pub use file::FileCredentials;
+pub use seal::SealingKey;
 pub use store_key::{KeySource, StoreKey};
 
 /// Maximum size of the secret part of a credential. Tokens with many claims have some kilobytes.

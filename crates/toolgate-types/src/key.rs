@@ -59,6 +59,15 @@ impl KeyHash {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// A hash that was computed before.
+    pub fn from_bytes(hash: [u8; 32]) -> Self {
+        Self(hash)
+    }
+
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Returns true if the key is one of the well-known weak keys.
     pub fn is_well_known(&self) -> bool {
         WEAK_KEYS.iter().any(|known| Self::of(known) == *self)

@@ -9,6 +9,7 @@ use toolgate_runtime::runtime::AccessRules;
 use toolgate_types::Caller;
 
 use super::{AuthState, Authenticator, Credential, CredentialLifetime, HttpError, require_permission};
+use crate::Gateway;
 use crate::listener::ConnectionSource;
 use crate::response::{CORRELATION_ID, TRACEPARENT};
 use crate::route::Requirement;
@@ -20,6 +21,7 @@ static NO_CALLER: LazyLock<Arc<Caller>> = LazyLock::new(|| {
 });
 
 /// The authenticated caller of a request, with its trace context.
+#[derive(Clone)]
 pub(crate) struct Authenticated {
     pub(crate) caller: Arc<Caller>,
     /// Lifetime of the credential. Limits streams that outlive the request.
@@ -39,12 +41,13 @@ pub(crate) struct Authenticated {
 impl Authenticated {
     /// Finds the caller of a request, as far as the route needs one.
     pub(crate) async fn find(
-        authenticator: &Authenticator,
+        gateway: &Gateway,
         need: Requirement,
         parts: &Parts,
         source: &ConnectionSource,
         trace: &TraceContext,
     ) -> Result<Self, HttpError> {
+        let authenticator = &gateway.authenticator;
         let with = |caller: &Arc<Caller>, credential, state| {
             let lifetime = CredentialLifetime::new(credential, caller, None);
             (Arc::clone(caller), lifetime, state)
@@ -52,6 +55,10 @@ impl Authenticated {
         let no_caller = || with(&NO_CALLER, Credential::NotNeeded, authenticator.state());
         let (caller, lifetime, state) = match (need, source) {
             (Requirement::Public, _) => no_caller(),
+            (Requirement::Console, source) => {
+                let session = gateway.console.session(gateway, source, &parts.headers);
+                authenticator.authenticate_session(session, source).await?
+            }
             (_, ConnectionSource::LocalSocket) => {
                 let state = authenticator.state();
                 with(&Arc::clone(&state.rules.owner), Credential::Socket, state)
@@ -66,7 +73,8 @@ impl Authenticated {
             lifetime,
             state,
             trace: trace.clone(),
-            via_socket: matches!(source, ConnectionSource::LocalSocket),
+            // A session of the console is one of a key, wherever it is used.
+            via_socket: matches!(source, ConnectionSource::LocalSocket) && need != Requirement::Console,
             address: match source {
                 ConnectionSource::Network(ends, _) => Some(ends.client),
                 ConnectionSource::LocalSocket => None,

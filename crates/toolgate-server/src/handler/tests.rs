@@ -15,7 +15,7 @@ use crate::routes::EXPLICIT_PERMISSIONS;
 use crate::{CallerDirectory, GatewayParts};
 
 /// Callers, each with its id as its key.
-const CALLERS: [(&str, &[&str]); 4] =
+pub(crate) const CALLERS: [(&str, &[&str]); 4] =
     [("all", &["*:*", "policy:write"]), ("any", &["*:*"]), ("none", &[]), ("echo", &["tools:echo"])];
 const MAX_BODY: u64 = 4 << 10;
 
@@ -30,7 +30,7 @@ fn echo() -> BuiltinTool {
 }
 
 /// A handler for connections from this machine to an open gateway with one tool.
-async fn handler() -> RequestHandler {
+pub(crate) async fn handler() -> RequestHandler {
     let runtime = Runtime::new(RuntimeSetup { builtins: vec![echo()], ..RuntimeSetup::default() });
     runtime.discover(|_| {}).await.unwrap();
     let id = |id: &str| id.parse::<CallerId>().unwrap();
@@ -52,7 +52,7 @@ async fn handler() -> RequestHandler {
 }
 
 /// A request of a caller, with a JSON body.
-fn request(method: Method, path: &str, key: Option<&str>, body: &Json) -> Request<Full<Bytes>> {
+pub(crate) fn request(method: Method, path: &str, key: Option<&str>, body: &Json) -> Request<Full<Bytes>> {
     let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
     let mut request = Request::new(Full::new(body));
     (*request.method_mut(), *request.uri_mut()) = (method, path.parse().unwrap());
@@ -71,7 +71,7 @@ async fn json_of(response: Response) -> Json {
 }
 
 /// Status, and message if it is an error.
-async fn outcome(handler: &RequestHandler, request: Request<Full<Bytes>>) -> (u16, String) {
+pub(crate) async fn outcome(handler: &RequestHandler, request: Request<Full<Bytes>>) -> (u16, String) {
     let response = handler.handle(request).await;
     let status = response.status();
     if status.is_success() {
@@ -82,7 +82,7 @@ async fn outcome(handler: &RequestHandler, request: Request<Full<Bytes>>) -> (u1
 }
 
 /// Path of a route with its own parameter name as the value.
-fn path_of(route: &Route) -> String {
+pub(crate) fn path_of(route: &Route) -> String {
     route.path.replace(['{', '}'], "")
 }
 
@@ -97,6 +97,16 @@ async fn every_route_demands_its_permission() {
         let anonymous = status(route, None).await;
         if route.need.is_public() {
             assert!(![401, 403].contains(&anonymous.0), "{name}: {anonymous:?}");
+            continue;
+        }
+        if route.need == Requirement::Console {
+            for key in [None, Some("all")] {
+                assert_eq!(
+                    status(route, key).await.0,
+                    303,
+                    "{name}: only the cookie of a session opens pages"
+                );
+            }
             continue;
         }
         assert_eq!(anonymous, (401, "authentication is required".to_owned()), "{name}");

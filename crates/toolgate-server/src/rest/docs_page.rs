@@ -48,7 +48,9 @@ fn write_operation(route: &Route, operation: &ApiOperation, page: &mut String) {
     let ApiOperation { summary, query, body, status, content, .. } = operation;
     let need = match route.need {
         Requirement::Public | Requirement::PublicOr(_) => "no key".to_owned(),
-        Requirement::AnyCaller | Requirement::OwnOr(_) | Requirement::Profile => "any caller".to_owned(),
+        Requirement::AnyCaller | Requirement::OwnOr(_) | Requirement::Profile | Requirement::Console => {
+            "any caller".to_owned()
+        }
         Requirement::Permission(_) | Requirement::Both(..) | Requirement::Details(..) => {
             let code = |permission: &str| format!("<code>{permission}</code>");
             route.need.permissions().into_iter().map(code).collect::<Vec<_>>().join(" and ")

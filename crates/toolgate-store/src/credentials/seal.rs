@@ -11,13 +11,13 @@ pub(super) const KEY_BYTES: usize = 32;
 const MARK: &[u8] = b"TGC1";
 
 /// Key that seals and opens texts.
-pub(super) struct SealingKey {
+pub struct SealingKey {
     key: LessSafeKey,
     bytes: [u8; KEY_BYTES],
 }
 
 impl SealingKey {
-    pub(super) fn new(bytes: [u8; KEY_BYTES]) -> Self {
+    pub fn new(bytes: [u8; KEY_BYTES]) -> Self {
         let key = UnboundKey::new(&AES_256_GCM_SIV, &bytes).expect("the key has the length of the cipher");
         Self { key: LessSafeKey::new(key), bytes }
     }
@@ -32,7 +32,8 @@ impl SealingKey {
         &self.bytes
     }
 
-    pub(super) fn seal(&self, name: &str, text: &[u8]) -> Vec<u8> {
+    /// Encrypts a text. Its name is authenticated, not stored.
+    pub fn seal(&self, name: &str, text: &[u8]) -> Vec<u8> {
         let mut nonce = [0; NONCE_LEN];
         aws_lc_rs::rand::fill(&mut nonce).expect("the system has random numbers");
         let mut body = text.to_vec();
@@ -43,7 +44,7 @@ impl SealingKey {
     }
 
     /// Returns the text; `None` if the key is wrong, or the bytes or the name were changed.
-    pub(super) fn open(&self, name: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+    pub fn open(&self, name: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, body) = sealed.strip_prefix(MARK)?.split_first_chunk::<NONCE_LEN>()?;
         let mut body = body.to_vec();
         let name = Aad::from(name.as_bytes());

@@ -107,7 +107,7 @@ fn print_greeting(
         return output.json_line(&document);
     }
     output.result(&format!(
-        "listening on {BOLD}{url}{BOLD:#}: MCP at /mcp, REST at /v1, API reference at /v1/docs\n"
+        "listening on {BOLD}{url}{BOLD:#}: console at /, MCP at /mcp, REST at /v1, API reference at /v1/docs\n"
     ));
     let shown = match key {
         Some(key) => {

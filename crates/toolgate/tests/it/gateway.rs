@@ -7,6 +7,7 @@ mod bad_servers;
 mod batches;
 mod callers;
 mod calls_over_time;
+mod console;
 mod frameworks;
 mod groups;
 mod hostile_input;

@@ -1,6 +1,7 @@
 //! Helpers of the tests: the executable, servers, clients and issuers.
 
 pub(crate) mod authorization_server;
+pub(crate) mod browser;
 pub(crate) mod gateway;
 pub(crate) mod issuer;
 pub(crate) mod mcp_client;

@@ -1,0 +1,242 @@
+// Makes pages live. Every page works without it.
+//
+// It never turns text into markup: the one place that parses HTML takes whole pages of this gateway, which the server
+// has escaped, into an inert document.
+
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+document.documentElement.classList.add('scripted');
+
+const policy = globalThis.trustedTypes?.createPolicy('console', { createHTML: (page) => page });
+const parse = (page) => new DOMParser().parseFromString(policy ? policy.createHTML(page) : page, 'text/html');
+
+// Updates: the parts of a page with an id are replaced by those of the same page, fetched again.
+
+let paused = false;
+let fetching = null;
+let again = false;
+
+function isBusy(part) {
+  const focused = document.activeElement;
+  const edits = focused && part.contains(focused) && focused.matches('input, textarea, select');
+  return edits || $$('input, textarea, select', part).some((field) => field.dataset.changed);
+}
+
+function replace(part, fresh) {
+  if (part.isEqualNode(fresh) || isBusy(part)) return;
+  const open = $$('details[id]', part).filter((one) => one.open).map((one) => one.id);
+  const known = new Set($$('tbody tr', part).map((row) => row.textContent));
+  const focus = part.contains(document.activeElement) ? document.activeElement.getAttribute('href') : null;
+  const top = $$('.tall, pre', part).map((one) => one.scrollTop);
+  const next = document.importNode(fresh, true);
+  part.replaceWith(next);
+  for (const id of open) document.getElementById(id)?.setAttribute('open', '');
+  $$('.tall, pre', next).forEach((one, at) => { one.scrollTop = top[at] ?? 0; });
+  if (known.size) for (const row of $$('tbody tr', next)) if (!known.has(row.textContent)) row.classList.add('fresh');
+  if (focus) $$('a', next).find((link) => link.getAttribute('href') === focus)?.focus({ preventScroll: true });
+  enhance(next);
+}
+
+async function refresh() {
+  if (fetching) { again = true; return; }
+  const here = location.pathname + location.search;
+  try {
+    fetching = fetch(here, { headers: { accept: 'text/html' }, credentials: 'same-origin' });
+    const response = await fetching;
+    if (response.redirected) { location.reload(); return; }
+    if (response.ok) {
+      const page = parse(await response.text());
+      if (here !== location.pathname + location.search) return;
+      const main = $('main');
+      const counts = $('#waiting');
+      for (const part of [...$$(':scope > [id], :scope > .stack > [id]', main), ...(counts ? [counts] : [])]) {
+        if (part.id === 'same' || part.id === 'outcome') continue;
+        const fresh = page.getElementById(part.id);
+        if (fresh && part.isConnected) replace(part, fresh);
+      }
+      document.dispatchEvent(new Event('console:refreshed'));
+    }
+  } catch { /* The next event tries again. */ } finally {
+    fetching = null;
+    if (again) { again = false; soon(); }
+  }
+}
+
+let timer = 0;
+function soon() {
+  clearTimeout(timer);
+  timer = setTimeout(() => { if (!paused && !document.hidden) refresh(); else again = true; }, 120);
+}
+document.addEventListener('visibilitychange', () => { if (!document.hidden && again && !paused) { again = false; soon(); } });
+
+// One stream of events for all tabs: the tab that holds the lock reads it and tells the others.
+
+const KINDS = ['open', 'reload', 'server', 'definition', 'tool', 'question', 'run', 'caller', 'policy', 'executions', 'log'];
+const wanted = new Set((document.body.dataset.live ?? '').split(' ').filter(Boolean));
+let first = true;
+
+function heard({ kind, data }) {
+  if (kind === 'open' && first) { first = false; return; }
+  if (kind === 'question') { questionCame(data); soon(); }
+  if (kind === 'open' || kind === 'reload' || wanted.has(kind)) soon();
+}
+
+function listen(tell) {
+  return new Promise((ended) => {
+    const source = new EventSource('/live');
+    for (const kind of KINDS) {
+      source.addEventListener(kind, (event) => {
+        let data = {};
+        try { data = JSON.parse(event.data); } catch { /* An event without data. */ }
+        tell({ kind, data });
+      });
+    }
+    source.addEventListener('error', () => { if (source.readyState === EventSource.CLOSED) ended(); });
+    addEventListener('pagehide', () => { source.close(); ended(); }, { once: true });
+  });
+}
+
+async function follow() {
+  if (!document.body.dataset.live) return;
+  if (!navigator.locks || !globalThis.BroadcastChannel) {
+    await listen(heard);
+    return;
+  }
+  const channel = new BroadcastChannel('toolgate-console');
+  channel.addEventListener('message', (event) => heard(event.data));
+  await navigator.locks.request('toolgate-console-events', async () => {
+    first = false;
+    await listen((event) => { channel.postMessage(event); heard(event); });
+  });
+}
+
+// Keys
+
+const KEYS = [
+  ['/', 'Search everything'], ['g then o s t e i r p c', 'Go to a part, by its first letter'],
+  ['j and k', 'Next and previous row or question'], ['Enter', 'Open the row'],
+  ['a and r', 'Approve or refuse the chosen call'], ['1 to 9', 'Choose an answer'], ['p', 'Pause the list'],
+  ['?', 'This list'], ['Esc', 'Close'],
+];
+const PARTS = { o: '/', s: '/servers', t: '/tools', e: '/executions', i: '/inbox', r: '/runs', p: '/policy', c: '/callers' };
+
+function node(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function help() {
+  let dialog = $('#keys');
+  if (!dialog) {
+    const rows = KEYS.flatMap(([key, about]) => [node('dt', {}, node('kbd', {}, key)), node('dd', {}, about)]);
+    const close = node('button', { type: 'button', className: 'primary' }, 'Close');
+    dialog = node('dialog', { id: 'keys', ariaLabel: 'Keys' }, node('h2', {}, 'Keys'), node('dl', {}, ...rows), close);
+    close.addEventListener('click', () => dialog.close());
+    document.body.append(dialog);
+  }
+  dialog.showModal();
+}
+
+function chosenQuestion() {
+  return $('.question.chosen') ?? ($$('[data-question]').length === 1 ? $('[data-question]') : null);
+}
+
+function move(by) {
+  const questions = $$('[data-question]');
+  if (questions.length) {
+    const at = questions.findIndex((one) => one.classList.contains('chosen'));
+    const next = questions[Math.min(Math.max(at + by, 0), questions.length - 1)];
+    questions.forEach((one) => one.classList.toggle('chosen', one === next));
+    next.scrollIntoView({ block: 'nearest' });
+    return;
+  }
+  const links = $$('main tbody tr').map((row) => $('a', row)).filter(Boolean);
+  const at = links.indexOf(document.activeElement);
+  links[Math.min(Math.max(at + by, 0), links.length - 1)]?.focus();
+}
+
+let going = false;
+addEventListener('keydown', (event) => {
+  const target = event.target;
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (target.matches?.('input, textarea, select') || $('dialog[open]')) return;
+  const { key } = event;
+  if (going) {
+    going = false;
+    if (PARTS[key]) { event.preventDefault(); location.assign(PARTS[key]); }
+    return;
+  }
+  const answer = chosenQuestion();
+  const button = answer && $$('button[data-key]', answer).find((one) => one.dataset.key === key);
+  if (button) { event.preventDefault(); button.click(); return; }
+  const actions = {
+    '/': () => $('#search')?.focus(), '?': help, g: () => { going = true; setTimeout(() => { going = false; }, 1500); },
+    j: () => move(1), k: () => move(-1), p: () => $('[data-pause]')?.click(),
+  };
+  if (actions[key]) { event.preventDefault(); actions[key](); }
+});
+
+// Buttons that only exist with a script
+
+function toggle(button) {
+  paused = !paused;
+  button.setAttribute('aria-pressed', String(paused));
+  button.textContent = paused ? 'Resume' : 'Pause';
+  if (!paused) soon();
+}
+
+async function copy(button) {
+  const from = document.getElementById(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(from.textContent);
+    button.textContent = 'Copied';
+  } catch {
+    getSelection().selectAllChildren(from);
+    button.textContent = 'Selected: press Ctrl+C';
+  }
+}
+
+document.addEventListener('click', (event) => {
+  const button = event.target.closest?.('button');
+  if (button?.dataset.pause !== undefined) toggle(button);
+  if (button?.dataset.copy) copy(button);
+  if (button?.dataset.notify !== undefined) askToNotify(button);
+  for (const menu of $$('details.menu[open], details.confirm[open]')) if (!menu.contains(event.target)) menu.open = false;
+});
+document.addEventListener('keydown', (event) => {
+  if (event.key !== 'Escape') return;
+  for (const menu of $$('details.menu[open], details.confirm[open]')) { menu.open = false; $('summary', menu)?.focus(); }
+});
+document.addEventListener('input', (event) => { event.target.dataset.changed = '1'; });
+
+// A form is sent once: a second click must not call a tool again.
+document.addEventListener('submit', (event) => {
+  const form = event.target;
+  if (form.method !== 'post') return;
+  if (form.dataset.sent) { event.preventDefault(); return; }
+  form.dataset.sent = '1';
+  form.setAttribute('aria-busy', 'true');
+});
+addEventListener('pageshow', () => $$('form[data-sent]').forEach((form) => { delete form.dataset.sent; form.removeAttribute('aria-busy'); }));
+
+// Notifications, on request
+
+async function askToNotify(button) {
+  const answer = await Notification.requestPermission();
+  button.hidden = answer !== 'default';
+}
+
+function questionCame(data) {
+  if (data.state !== 'open' || globalThis.Notification?.permission !== 'granted' || !document.hidden) return;
+  const asked = new Notification(`${data.caller} waits for you`, { body: data.tool, tag: data.id });
+  asked.addEventListener('click', () => { focus(); location.assign('/inbox'); });
+}
+
+function enhance(root) {
+  const notify = $('[data-notify]', root);
+  if (notify && globalThis.Notification?.permission === 'default') notify.hidden = false;
+}
+
+enhance(document);
+follow();
