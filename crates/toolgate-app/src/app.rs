@@ -449,7 +449,8 @@ impl App {
     /// Calls a tool through the pipeline, as part of a new trace. Returns the whole result, however large it is.
     pub async fn call(&self, caller: &Caller, tool: &str, arguments: &impl Serialize) -> CallOutcome {
         let operation = Operation::tool(tool, RawJson::from_value(arguments));
-        self.runtime.execute(caller, Operation { full_result: true, ..operation }).await
+        // Boxed, so that the futures of programs that embed it do not reach the depth limit of the compiler.
+        Box::pin(self.runtime.execute(caller, Operation { full_result: true, ..operation })).await
     }
 
     /// Opens the registry, for changes of tools and servers and for edits of the files.

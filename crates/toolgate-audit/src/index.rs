@@ -157,7 +157,7 @@ fn probes(term: u64, bits: u64) -> impl Iterator<Item = u64> {
     let (first, step) = (term, term.rotate_left(32) | 1);
     (0..PROBES).map(move |index| {
         let hash = first.wrapping_add(step.wrapping_mul(index));
-        (u128::from(hash) * u128::from(bits) >> 64) as u64
+        ((u128::from(hash) * u128::from(bits)) >> 64) as u64
     })
 }
 
@@ -278,11 +278,14 @@ impl BackwardEntries {
     }
 }
 
+/// Terms of calls without an end, by the hash of their id.
+type OpenCalls = HashMap<u64, Box<[u64]>>;
+
 /// Writes the indexes of a log's folder.
 pub struct LogIndexer {
     folder: PathBuf,
     /// Calls without an end so far, with the terms of their begins.
-    open: HashMap<u64, Box<[u64]>>,
+    open: OpenCalls,
     /// Indexed bytes of each file, as far as they are known to be correct.
     indexed: BTreeMap<Date, u64>,
     sizes: IndexSizes,
@@ -404,11 +407,7 @@ impl LogIndexer {
 
     /// Reads lines until a block is full, or the file ends. Also returns the calls that begin in the block and do not end
     /// in it.
-    fn next_block(
-        &mut self,
-        lines: &mut ForwardLines,
-        offset: u64,
-    ) -> io::Result<(IndexEntry, HashMap<u64, Box<[u64]>>)> {
+    fn next_block(&mut self, lines: &mut ForwardLines, offset: u64) -> io::Result<(IndexEntry, OpenCalls)> {
         let mut entry =
             IndexEntry { offset, min_time: i64::MAX, max_time: i64::MIN, ..IndexEntry::default() };
         let (mut terms, mut begun) = (Vec::new(), HashMap::new());

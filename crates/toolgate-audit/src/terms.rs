@@ -30,7 +30,7 @@ pub(crate) fn term(field: TermField, value: &[u8]) -> u64 {
 /// Hashes a string of a filter.
 pub(crate) fn term_of(field: TermField, value: &str) -> u64 {
     let quoted = super::read::quoted(value);
-    term(field, quoted[1..quoted.len() - 1].as_bytes())
+    term(field, &quoted.as_bytes()[1..quoted.len() - 1])
 }
 
 /// A fast hash that is the same in every version. It protects from damage and chance, not from forgery.

@@ -87,7 +87,7 @@ impl RunningCall {
         }
     }
 
-    /// Waits until the call is cancelled. Returns by whom.
+    /// Waits until the call is cancelled. Returns the caller that did it.
     pub(crate) async fn cancelled(&self) -> &str {
         self.cancel.notified().await;
         self.cancelled_by.get().map_or("", String::as_str)

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use toolgate_audit::{LogIndexer, ProjectLog};
 use toolgate_runtime::Runtime;
 
-/// Interval at which figures are collected.
+/// Interval between two collections of figures.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of intervals between two looks at the files.
 const INDEX_ROUNDS: u64 = 4;

@@ -227,7 +227,7 @@ Examples:
   toolgate log verify                         check that no record is missing or changed
 
 The log is in .toolgate/log of the project, one file per day, kept for 30 days. See docs/log.md.")]
-    Log(LogArgs),
+    Log(Box<LogArgs>),
     /// List and get prompts of MCP servers
     #[command(
         subcommand,

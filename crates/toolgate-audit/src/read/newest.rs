@@ -533,7 +533,8 @@ impl LogReader {
             made.and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok()).map(crate::chain::utc_day);
         let days = self.days()?.into_iter().filter(|day| made.is_none_or(|made| *day >= made));
         let mut blocks = LogBlocks::new(self, days)?;
-        let (mut begin, mut end): (Option<(u64, Vec<u8>)>, Option<Vec<u8>>) = (None, None);
+        let mut begin: Option<(u64, Vec<u8>)> = None;
+        let mut end: Option<Vec<u8>> = None;
         while let Some(block) = blocks.next()? {
             let FileBlock { file, offset, length, last_seq, content, .. } = block;
             // The rest was written before the call.

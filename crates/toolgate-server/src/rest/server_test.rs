@@ -79,7 +79,7 @@ async fn checked_op(
 pub(crate) struct ImportBody {
     /// JSON, YAML or TOML.
     text: String,
-    /// Registers the servers. Without it, the response shows what would happen.
+    /// Registers the servers. Without it, the response shows the result of a trial.
     #[serde(default)]
     add: bool,
     /// Only these servers.

@@ -162,6 +162,7 @@ impl Tab {
         self.wait_for_load();
     }
 
+    #[expect(clippy::disallowed_methods, reason = "pages load in real time")]
     fn wait_for_load(&mut self) {
         let start = Instant::now();
         while self.events.is_empty() {
