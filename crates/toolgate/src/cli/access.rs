@@ -28,7 +28,7 @@ accepts the key at once.
 
 Exit codes: 0 created, 1 not created, 78 invalid configuration.")]
     Add(AddCallerArgs),
-    /// Change permissions, groups or description of a created caller
+    /// Change rights or description of a created caller
     #[command(after_help = "\
 Examples:
   toolgate callers update ci --permission 'tickets:*' --permission mail:read
@@ -166,7 +166,10 @@ pub(crate) struct AddCallerArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
+#[command(
+    group = clap::ArgGroup::new("change").required(true).multiple(true),
+    override_usage = "toolgate callers update [OPTIONS] <--permission …|--group …|--description …> <ID>"
+)]
 pub(crate) struct UpdateCallerArgs {
     /// Id of the caller
     pub(crate) id: String,
