@@ -22,14 +22,20 @@ pub(crate) fn folder() -> PathBuf {
 
 /// Dependency lists, each with the folder for its packages. A copy of the list is stored beside the packages, to detect
 /// changes of the list.
-const LISTS: [(&str, &str); 4] = [
+const LISTS: [(&str, &str); 5] = [
     ("package.json", "npm"),
     ("requirements.txt", "python"),
     ("requirements-v1.txt", "python-v1"),
     ("requirements-frameworks.txt", "frameworks"),
+    ("requirements-frameworks-v2.txt", "frameworks-v2"),
 ];
-/// Installs the 150 packages of the agent frameworks in seconds.
+/// Installs the many packages of the agent frameworks in seconds.
 const UV: &str = "uv==0.13.8";
+
+/// Returns true if `uv` installs the list.
+fn is_large(name: &str) -> bool {
+    name.starts_with("frameworks")
+}
 
 fn source() -> PathBuf {
     program::root().join("crates/toolgate/tests/peers")
@@ -210,10 +216,10 @@ pub(crate) fn step(console: &mut Console<impl Write>) -> anyhow::Result<Outcome>
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let mut failed = match name {
             "npm" => run(npm(&list, &folder))?,
-            "frameworks" => run(python_with_uv(&list, &folder))?,
+            _ if is_large(name) => run(python_with_uv(&list, &folder))?,
             _ => run(python(&list, &folder))?,
         };
-        if failed.is_some() && name == "frameworks" {
+        if failed.is_some() && is_large(name) {
             // Where `uv` reaches no registry, `pip` may, with its own settings.
             failed = run(python(&list, &folder))?;
         }

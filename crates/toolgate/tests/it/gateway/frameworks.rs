@@ -2,16 +2,16 @@
 //! gets from the server directly, and what the gateway adds.
 //!
 //! Like the [`third_party_clients`](super::third_party_clients), these tests are ignored unless the peers are installed.
-//! `tests/peers/frameworks.py` is the program; `docs/programs.md` shows the same calls.
+//! `tests/peers/frameworks.py` and `frameworks.mjs` are the programs; `docs/programs.md` shows the same calls.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 
 use serde_json::{Value as Json, json};
 
 use crate::support::gateway::{Gateway, OWNER, wait_until};
-use crate::support::third_party::{own, peers, project, text};
+use crate::support::third_party::{node, own, peers, project, text};
 
 /// The policy of the gateway: one tool is forbidden, and one needs approval.
 const POLICY: &str = r#"
@@ -22,7 +22,58 @@ forbid(principal, action == Action::"call", resource == Tool::"secret");
 const MAX_HINT_BYTES: u64 = 240;
 const TOOLS: [&str; 5] = ["add", "careful", "fail", "picture", "secret"];
 
-/// A running `frameworks.py`; killed when dropped.
+/// Where a framework is installed.
+#[derive(Clone, Copy)]
+enum Runtime {
+    /// With the Python SDK v1.
+    PythonV1,
+    /// With the Python SDK v2.
+    PythonV2,
+    Node,
+}
+
+impl Runtime {
+    /// Returns the fence of the programs in the page.
+    const fn language(self) -> &'static str {
+        match self {
+            Self::PythonV1 | Self::PythonV2 => "python",
+            Self::Node => "js",
+        }
+    }
+
+    /// Returns the text of the program for [`Framework`].
+    fn peer(self) -> String {
+        let file = match self {
+            Self::PythonV1 | Self::PythonV2 => "frameworks.py",
+            Self::Node => "frameworks.mjs",
+        };
+        fs_err::read_to_string(own(file)).expect("the program")
+    }
+
+    /// Returns a command that runs the text of a program.
+    #[expect(clippy::disallowed_methods, reason = "the framework is the other side of the test")]
+    fn command(self, program: &str) -> Command {
+        let peers = peers();
+        let mut command = match self {
+            Self::PythonV1 => Command::new(peers.join("frameworks/bin/python")),
+            Self::PythonV2 => Command::new(peers.join("frameworks-v2/bin/python")),
+            Self::Node => Command::new(node(&peers)),
+        };
+        match self {
+            Self::PythonV1 | Self::PythonV2 => command.args(["-c", program]),
+            // Modules are found from the current folder. The program's own arguments come after `--`.
+            Self::Node => {
+                command.args(["--input-type=module", "--eval", program, "--"]).current_dir(peers.join("npm"))
+            }
+        };
+        // No telemetry.
+        command.env("OTEL_SDK_DISABLED", "true").env("MCP_USE_ANONYMIZED_TELEMETRY", "false");
+        command.env("HAYSTACK_TELEMETRY_ENABLED", "False").env("PYTHONUNBUFFERED", "1");
+        command
+    }
+}
+
+/// A running framework; killed when dropped.
 struct Framework {
     child: Child,
     stdin: ChildStdin,
@@ -30,12 +81,9 @@ struct Framework {
 }
 
 impl Framework {
-    #[expect(clippy::disallowed_methods, reason = "the framework is the other side of the test")]
-    fn start(name: &str, targets: &Json) -> Self {
-        let python = peers().join("frameworks/bin/python");
-        let mut command = Command::new(python);
-        command.arg(own("frameworks.py")).arg(name).arg(targets.to_string());
-        command.env("PYTHONUNBUFFERED", "1").env("OTEL_SDK_DISABLED", "true");
+    fn start(name: &str, runtime: Runtime, targets: &Json) -> Self {
+        let mut command = runtime.command(&runtime.peer());
+        command.arg(name).arg(targets.to_string());
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.expect("it starts");
         let (stdin, stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
@@ -86,7 +134,7 @@ fn shown(result: &Json) -> String {
 }
 
 /// What every framework has to do.
-fn check(name: &str) {
+fn check(name: &str, runtime: Runtime) {
     let python = peers().join("frameworks/bin/python");
     let server = json!({ "command": python, "args": [own("frameworks_server.py")] });
     let program = project(json!({})).with("TOOLGATE_API_KEY", OWNER).with("TOOLGATE_LOG", "off");
@@ -106,7 +154,7 @@ fn check(name: &str) {
     let joined = json!({ "command": env!("CARGO_BIN_EXE_toolgate"), "args": ["-C", text(&gateway.program.project), "stdio"] });
     let targets =
         json!({ "direct": server, "gateway": at("/mcp"), "strict": at("/mcp/strict"), "stdio": joined });
-    let mut framework = Framework::start(name, &targets);
+    let mut framework = Framework::start(name, runtime, &targets);
 
     for on in ["direct", "gateway", "strict", "stdio"] {
         assert_eq!(framework.tools(on), json!(TOOLS), "{name}: {on}");
@@ -157,7 +205,7 @@ fn check(name: &str) {
         assert!(results.len() == 20 && results.iter().all(|one| shown(one) == "2"), "{name}: {on}: {answer}");
     }
 
-    run_snippet(name, &gateway);
+    run_snippet(name, runtime, &gateway);
 
     // The session goes on after a restart.
     let gateway = super::sessions::restart(gateway);
@@ -167,53 +215,46 @@ fn check(name: &str) {
 }
 
 /// Runs the program of a framework in `docs/programs.md`.
-fn run_snippet(name: &str, gateway: &Gateway) {
+fn run_snippet(name: &str, runtime: Runtime, gateway: &Gateway) {
     let page = fs_err::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/programs.md"))
         .expect("the page");
     let heading = format!("## {}\n", name.replace('_', "-"));
     let (_, section) = page.split_once(&heading).unwrap_or_else(|| panic!("no section {heading}"));
-    let (_, rest) = section.split_once("```python\n").expect("a program");
+    let fence = format!("```{}\n", runtime.language());
+    let (_, rest) = section.split_once(&fence).expect("a program");
     let (program, _) = rest.split_once("```").expect("its end");
-    gateway.program.write("snippet.py", program);
-    let output = run_program(gateway);
+    let mut command = runtime.command(program);
+    command.env("TOOLGATE_KEY", OWNER);
+    command.env("TOOLGATE_URL", format!("http://127.0.0.1:{}/mcp", gateway.port));
+    let output = command.output().expect("it starts");
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && stdout.contains("42"), "{name}: {output:?}");
 }
 
-#[expect(clippy::disallowed_methods, reason = "the framework is the other side of the test")]
-fn run_program(gateway: &Gateway) -> Output {
-    let mut command = Command::new(peers().join("frameworks/bin/python"));
-    command.arg(gateway.program.path("snippet.py")).env("TOOLGATE_KEY", OWNER);
-    command.env("TOOLGATE_URL", format!("http://127.0.0.1:{}/mcp", gateway.port));
-    command.output().expect("it starts")
+/// One test per framework. Its name is also its name in the programs, and with `-` its heading in the page.
+macro_rules! frameworks {
+    ($($name:ident: $runtime:ident,)*) => {$(
+        #[test]
+        #[ignore = "needs the frameworks that `cargo xtask test` installs"]
+        fn $name() {
+            check(stringify!($name), Runtime::$runtime);
+        }
+    )*};
 }
 
-#[test]
-#[ignore = "needs the frameworks that `cargo xtask test` installs"]
-fn openai_agents() {
-    check("openai_agents");
-}
-
-#[test]
-#[ignore = "needs the frameworks that `cargo xtask test` installs"]
-fn langchain() {
-    check("langchain");
-}
-
-#[test]
-#[ignore = "needs the frameworks that `cargo xtask test` installs"]
-fn pydantic_ai() {
-    check("pydantic_ai");
-}
-
-#[test]
-#[ignore = "needs the frameworks that `cargo xtask test` installs"]
-fn google_adk() {
-    check("google_adk");
-}
-
-#[test]
-#[ignore = "needs the frameworks that `cargo xtask test` installs"]
-fn semantic_kernel() {
-    check("semantic_kernel");
+frameworks! {
+    openai_agents: PythonV1,
+    langchain: PythonV1,
+    pydantic_ai: PythonV1,
+    google_adk: PythonV1,
+    semantic_kernel: PythonV1,
+    autogen: PythonV1,
+    mcp_use: PythonV1,
+    smolagents: PythonV1,
+    llama_index: PythonV2,
+    haystack: PythonV2,
+    strands: PythonV2,
+    agno: PythonV2,
+    mcp_sdk: PythonV2,
+    ai_sdk: Node,
 }
