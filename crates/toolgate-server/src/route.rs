@@ -163,6 +163,10 @@ impl AdmittedRequest {
     /// Parses the body as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
         let raw = self.raw_json()?;
+        // A list of the members in order would be accepted, too.
+        if raw.as_str().trim_start().starts_with('[') {
+            return Err(HttpError::invalid("the body must be a JSON object, not an array"));
+        }
         serde_json::from_str(raw.as_str()).map_err(|error| HttpError::invalid(error.to_string()))
     }
 }

@@ -466,12 +466,12 @@ fn server_rows() -> Vec<Route> {
             .describe("testServer", "Connects to a server without registering it, and shows its offer.")
             .takes("ServerEntry")
             .gives(200, ResponseContent::Json("ServerTest"))
-            .or(&[422, 503]),
+            .or(&[409, 422, 503]),
         post("/v1/servers/import", write, server_test::import)
             .describe("importServers", "Shows or registers the servers of a pasted configuration.")
             .takes_type::<server_test::ImportBody>("ServerImport")
             .gives(200, ResponseContent::Json("ServersImported"))
-            .or(&[422, 503]),
+            .or(&[409, 422, 503]),
         // With the second permission, the entry as it is written.
         get("/v1/servers/{name}", Requirement::Details(SERVERS_READ, SERVERS_WRITE), servers::show)
             .describe("showServer", "Returns an MCP server with its status. `PUT` takes its `entry`.")

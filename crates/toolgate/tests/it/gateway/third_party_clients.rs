@@ -57,7 +57,9 @@ fn clients_in_two_languages_and_revisions() {
         let script = own(script);
         let words = std::iter::once(text(&script)).chain(first).chain([url.as_str(), OWNER, text(&note)]);
         let arguments: Vec<_> = words.map(OsStr::new).collect();
-        check_results(&run_client(program, &arguments), revision);
+        // No client has roots, and `client.mjs` opens no URLs: the tools that need them are not listed.
+        let tools = if program == &node { 52 } else { 53 };
+        check_results(&run_client(program, &arguments), revision, tools);
     }
     // Every call is in the log, with its end.
     let calls = gateway.executions("tool=get-sum");
@@ -66,13 +68,13 @@ fn clients_in_two_languages_and_revisions() {
 }
 
 /// Checks the results of a client.
-fn check_results(done: &Json, revision: &str) {
+fn check_results(done: &Json, revision: &str, tools: u32) {
     let contains = |key: &str, part: &str| {
         assert!(done[key].as_str().is_some_and(|text| text.contains(part)), "{key} without {part}: {done:#}");
     };
     assert_eq!(done["revision"], revision, "{done:#}");
     assert_eq!(done["server"], "toolgate", "{done:#}");
-    for (key, number) in [("tools", 54), ("prompts", 4), ("resources", 8), ("templates", 2)] {
+    for (key, number) in [("tools", tools), ("prompts", 4), ("resources", 8), ("templates", 2)] {
         assert_eq!(done[key], number, "{key}: {done:#}");
     }
     contains("sum", "The sum of 2 and 3 is 5.");
@@ -150,7 +152,7 @@ negative_data_rejection.expected-statuses = ["400", "401", "403", "404", "405", 
     command.arg("ignored_auth,positive_data_acceptance");
     command.args(["--phases", "coverage,fuzzing", "--max-examples", "20", "--generation-deterministic"]);
     // Streams do not end.
-    command.args(["--exclude-operation-id", "streamExecutions"]);
+    command.args(["--exclude-operation-id", "streamExecutions", "--exclude-operation-id", "events"]);
     command.args(["--no-color", "--warnings", "off"]).current_dir(&gateway.program.home);
     let output = command.output().expect("it starts");
     let status = output.status;
