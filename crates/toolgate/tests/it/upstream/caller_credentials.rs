@@ -4,6 +4,7 @@ use serde_json::{Value as Json, json};
 
 use super::credentials::{run_with_input, with_browser};
 use crate::support::authorization_server::{AuthorizationServer, browse, browse_with};
+use crate::support::browser::Browser;
 use crate::support::gateway::{Gateway, HttpResponse, OWNER};
 use crate::support::issuer::{AUDIENCE, Issuer, Signer, now};
 use crate::support::mcp_client::{ACCEPT, McpSession, call_message, request_message};
@@ -320,6 +321,21 @@ fn rest_callers_get_a_link() {
     assert!(refused.body.contains("has expired or was revoked"), "{}", refused.body);
     assert_eq!(follow(&link_in(&refused.body), "ann").0, 200);
     gateway.wait("the login counts", |gateway| whoami(gateway, ANN, "web") == "authorization_code ann");
+}
+
+/// A browser sends headers that the other tests leave out, such as `Origin` with the form.
+#[test]
+#[ignore = "needs the browser that `cargo xtask test` installs"]
+fn a_person_logs_in_with_a_browser() {
+    let server = AuthorizationServer::start();
+    let gateway = login_gateway(&server);
+    let link = link_in(&gateway.call(ANN, "web__whoami", &json!({})).body);
+    let browser = Browser::start();
+    let mut tab = browser.tab();
+    tab.open(&link);
+    tab.follow("button");
+    tab.wait("document.querySelector('h1')?.textContent === 'Logged in'");
+    gateway.wait("the login counts", |gateway| whoami(gateway, ANN, "web").starts_with("authorization_code"));
 }
 
 /// A client with URL elicitation is asked to open the page, in both eras, and the call goes on after the login.
