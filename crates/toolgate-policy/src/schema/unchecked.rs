@@ -132,7 +132,7 @@ impl PatternRemoval {
             }
         }
         is_wider |= !wider_keywords.is_empty();
-        // Where a part that accepts more makes the whole accept less, the whole is not checked either.
+        // Below `not` and its like, a part that accepts more makes the schema accept less: leave the keyword unchecked.
         for keyword in wider_keywords {
             match keyword.as_str() {
                 "not" => drop(members.remove("not")),

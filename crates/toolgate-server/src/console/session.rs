@@ -87,11 +87,17 @@ pub(crate) struct ConsoleSessions {
     keys: ArcSwap<Vec<SealingKey>>,
     /// Sessions that were logged out, with their end.
     ended: Mutex<HashMap<[u8; ID_BYTES], i64>>,
+    /// Keys whose sessions up to this end are over: logouts that found no room above. At most one entry for each key.
+    ended_keys: Mutex<HashMap<[u8; HASH_BYTES], i64>>,
 }
 
 impl ConsoleSessions {
     pub(crate) fn new(keys: &SessionKeys) -> Self {
-        Self { keys: ArcSwap::from_pointee(sealing_keys(keys)), ended: Mutex::default() }
+        Self {
+            keys: ArcSwap::from_pointee(sealing_keys(keys)),
+            ended: Mutex::default(),
+            ended_keys: Mutex::default(),
+        }
     }
 
     /// Replaces the keys. Cookies that only a removed key opens are invalid from now on.
@@ -119,7 +125,9 @@ impl ConsoleSessions {
     pub(crate) fn find(&self, headers: &HeaderMap, secure: bool, now: Timestamp) -> Option<ConsoleSession> {
         let sealed = cookie(headers, &name(SESSION, secure))?;
         let session = ConsoleSession::from_bytes(&self.open(SESSION, sealed)?)?;
-        let is_over = session.end <= now.as_second() || self.ended.lock().contains_key(&session.id);
+        let is_over = session.end <= now.as_second()
+            || self.ended.lock().contains_key(&session.id)
+            || self.ended_keys.lock().get(session.key.as_bytes()).is_some_and(|end| session.end <= *end);
         (!is_over).then_some(session)
     }
 
@@ -131,6 +139,9 @@ impl ConsoleSessions {
         }
         if ended.len() < MAX_ENDED {
             ended.insert(session.id, session.end);
+        } else {
+            // Thousands of logouts by one caller must not keep the cookies of another one valid.
+            self.ended_keys.lock().insert(*session.key.as_bytes(), session.end);
         }
     }
 
@@ -218,6 +229,21 @@ mod tests {
         assert!(sessions.find(&headers(&cookie), false, now).is_none(), "after the logout");
         sessions.set_keys(&SessionKeys::random());
         assert!(sessions.open(SESSION, cookie.split(['=', ';']).nth(1).unwrap()).is_none(), "another key");
+    }
+
+    #[test]
+    fn a_logout_counts_after_many_others() {
+        let (sessions, now) = (ConsoleSessions::new(&SessionKeys::random()), Timestamp::now());
+        for _ in 0..MAX_ENDED {
+            sessions.end(&ConsoleSession::start(KeyHash::of("busy"), now), now);
+        }
+        let (one, other) = (
+            ConsoleSession::start(KeyHash::of("key"), now),
+            ConsoleSession::start(KeyHash::of("other"), now),
+        );
+        sessions.end(&one, now);
+        let find = |session| sessions.find(&headers(&sessions.cookie(session, false)), false, now);
+        assert!(find(&one).is_none() && find(&other).is_some());
     }
 
     #[test]

@@ -22,7 +22,7 @@ forbid(principal, action == Action::"call", resource == Tool::"secret");
 const MAX_HINT_BYTES: u64 = 240;
 const TOOLS: [&str; 5] = ["add", "careful", "fail", "picture", "secret"];
 
-/// Where a framework is installed.
+/// Language and list of packages of a framework.
 #[derive(Clone, Copy)]
 enum Runtime {
     /// With the Python SDK v1.
