@@ -214,12 +214,7 @@ fn runs(options: &ConformanceOptions) -> anyhow::Result<Vec<SuiteRun>> {
             // A suite and a server without a common revision cannot talk without Toolgate.
             let is_reachable =
                 |fixture: &Fixture| suite != Suite::Modern || *fixture != Fixture::TypescriptSdk;
-            // Beside all the others, the notification of this pair does not always come in the time of the suite; alone it
-            // does. `--fixture python-sdk` runs it.
-            let is_chosen = |fixture: &Fixture| {
-                options.fixture.is_some() || suite != Suite::Modern || *fixture != Fixture::PythonSdk
-            };
-            let fixtures: Vec<_> = fixtures.iter().copied().filter(is_reachable).filter(is_chosen).collect();
+            let fixtures: Vec<_> = fixtures.iter().copied().filter(is_reachable).collect();
             let mut references: Vec<_> = fixtures.iter().map(|fixture| fixture.reference()).collect();
             references.sort_unstable();
             references.dedup();

@@ -1,9 +1,9 @@
 //! Keeps the catalog current: refreshes lists that servers report as changed, and reloads the pins.
 //!
-//! Change notifications are debounced per server and kind: at most one refresh per second, with exponential backoff while
-//! the refreshes find nothing new. A pause of the notifications ends the backoff. Invariants: the last change is never
-//! lost and is refreshed within seconds after a burst, and a flood of notifications from one server, or a list that it
-//! does not answer, delays no other.
+//! Change notifications are debounced per server and kind: at most one refresh per second, with exponential backoff once
+//! several refreshes in a row have found nothing new. A pause of the notifications ends the backoff. Invariants: the last
+//! change is never lost and is refreshed within seconds after a burst, and a flood of notifications from one server, or a
+//! list that it does not answer, delays no other.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,6 +24,11 @@ const QUIET_PERIOD: Duration = Duration::from_secs(2);
 /// Bounds of the interval between two refreshes of one server.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
+/// Refreshes in a row that find nothing new before the backoff starts. A server may announce a change that is undone
+/// before the refresh, several times within seconds, and clients wait for each of these notifications.
+const PROMPT_REFRESHES: u32 = 8;
+/// The shortest pause that ends the backoff.
+const RESET_PERIOD: Duration = Duration::from_secs(10);
 /// Interval between two checks of removal dates. Calls check the date themselves.
 const REMOVAL_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -187,11 +192,11 @@ impl RefreshBackoff {
         if delay > MIN_INTERVAL { with_jitter(delay) } else { delay }
     }
 
-    /// The delay until the next refresh. Resets after a long time without notifications.
+    /// The delay until the next refresh. Resets after a time without notifications.
     fn delay(&mut self, since: Duration) -> Duration {
-        let delay =
-            MIN_INTERVAL.saturating_mul(1 << self.unchanged.saturating_sub(1).min(10)).min(MAX_INTERVAL);
-        if since >= MAX_INTERVAL.max(delay * 2) {
+        let doublings = self.unchanged.saturating_sub(PROMPT_REFRESHES).min(10);
+        let delay = MIN_INTERVAL.saturating_mul(1 << doublings).min(MAX_INTERVAL);
+        if since >= RESET_PERIOD.max(delay * 2) {
             self.unchanged = 0;
             return MIN_INTERVAL;
         }
@@ -207,19 +212,23 @@ impl RefreshBackoff {
 fn backs_off_while_nothing_changes() {
     let mut backoff = RefreshBackoff::default();
     let mut delays = Vec::new();
-    for _ in 0..9 {
+    for _ in 0..16 {
         delays.push(backoff.delay(Duration::ZERO).as_secs());
         backoff.record(false);
     }
-    // The first two refreshes are one second apart: one for the burst, one for changes during the first.
-    assert_eq!(delays, [1, 1, 2, 4, 8, 16, 32, 60, 60]);
+    assert_eq!(delays, [1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 16, 32, 60, 60]);
     backoff.record(true);
     assert_eq!(backoff.delay(Duration::ZERO).as_secs(), 1);
     assert_eq!(backoff.wait_with_jitter(Duration::ZERO), MIN_INTERVAL, "the shortest delay has no jitter");
-    backoff.unchanged = 7;
+    backoff.unchanged = 14;
     assert!(
         (0..20).map(|_| backoff.wait_with_jitter(Duration::ZERO)).any(|wait| wait > MAX_INTERVAL),
         "longer delays have jitter"
     );
+    // A steady flood comes within the delay with its jitter, which does not end the backoff.
+    assert_eq!(backoff.delay(Duration::from_secs(90)).as_secs(), 60);
     assert_eq!(backoff.delay(Duration::from_secs(120)).as_secs(), 1);
+    backoff.unchanged = PROMPT_REFRESHES + 1;
+    assert_eq!(backoff.delay(Duration::from_secs(9)).as_secs(), 2);
+    assert_eq!(backoff.delay(Duration::from_secs(10)).as_secs(), 1);
 }
