@@ -225,7 +225,7 @@ fn backs_off_while_nothing_changes() {
         (0..20).map(|_| backoff.wait_with_jitter(Duration::ZERO)).any(|wait| wait > MAX_INTERVAL),
         "longer delays have jitter"
     );
-    // A steady flood comes within the delay with its jitter, which does not end the backoff.
+    // A steady flood comes within the delay with its jitter and does not end the backoff.
     assert_eq!(backoff.delay(Duration::from_secs(90)).as_secs(), 60);
     assert_eq!(backoff.delay(Duration::from_secs(120)).as_secs(), 1);
     backoff.unchanged = PROMPT_REFRESHES + 1;
