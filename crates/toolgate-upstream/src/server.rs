@@ -491,7 +491,12 @@ impl Server {
     /// Lets a caller connect again at once, because it has logged in, and notifies its clients of changed lists.
     pub(crate) fn note_login(&self, caller: &CallerId) {
         self.pool.forget_failure(caller);
-        let _ = self.list_changes.send((Some(caller.clone()), OfferKinds::ALL));
+        self.announce_lists(Some(caller.clone()));
+    }
+
+    /// Notifies the clients of a caller, or of all callers, that the lists of the server may have changed for them.
+    pub fn announce_lists(&self, caller: Option<CallerId>) {
+        let _ = self.list_changes.send((caller, OfferKinds::ALL));
     }
 
     /// Number of open connections, with the main one.

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use crate::support::gateway::{Gateway, OWNER, project};
 use crate::support::mcp_client::{McpSession, call_message, request_message};
-use crate::support::test_server::testkit;
+use crate::support::test_server::{TestServer, testkit};
 
 /// Longer than the grace for optional servers, on a busy machine, and much shorter than any timeout of a server here.
 const AT_ONCE: Duration = Duration::from_secs(6);
@@ -74,4 +74,32 @@ fn commands_do_not_wait_for_a_silent_server() {
         assert!(listed.stderr.contains("no answer within 5 s, so tools are missing: slow"), "{listed}");
         assert!(!listed.stderr.contains("returned no tools"), "{listed}");
     }
+}
+
+/// A server that hangs is asked for its list for each new kind of client. The first one waits for a moment, others do not,
+/// also if the first one leaves; clients are notified when the lists arrive.
+#[test]
+fn a_hanging_server_delays_one_list() {
+    let kit = TestServer::start("good");
+    let hanging = json!({
+        "name": "slow", "url": kit.url("http", "mcp"), "mode": "dynamic", "request_timeout": "60s",
+        "default_tool_config": { "max_instances": 8, "timeout": "50s" },
+    });
+    let gateway = Gateway::serve(project(&json!({ "mcps": [server("good", "good", "required"), hanging] })));
+    gateway.wait("both servers", |gateway| {
+        gateway.get("/v1/servers", OWNER).body.matches(r#""state":"ready""#).count() == 2
+    });
+    let kinds = ["{}", r#"{"roots":{}}"#, r#"{"sampling":{}}"#, r#"{"elicitation":{}}"#];
+    let sessions = kinds.map(|kind| {
+        McpSession::begin(&gateway, OWNER, "2025-06-18", &serde_json::from_str(kind).expect("JSON"))
+    });
+    kit.signal("-STOP");
+    let start = Instant::now();
+    drop(sessions[0].begin_post(&request_message(1, "tools/list", &json!({}))));
+    for session in sessions.iter().chain(&sessions) {
+        assert!(names(session, "tools").iter().any(|name| name.contains("echo")));
+    }
+    let took = start.elapsed();
+    kit.signal("-CONT");
+    assert!(took < AT_ONCE, "{took:?}");
 }

@@ -53,6 +53,11 @@ impl<'a> McpSession<'a> {
         HttpResponse::read(&mut BufReader::new(stream)).expect("an answer with a length")
     }
 
+    /// Sends a message, without reading the answer.
+    pub(crate) fn begin_post(&self, message: &Json) -> TcpStream {
+        self.send("POST /mcp", &[], &message.to_string())
+    }
+
     /// Sends a message that is answered with a stream.
     pub(crate) fn stream(&self, message: &Json) -> EventStream {
         EventStream::read(self.send("POST /mcp", &[], &message.to_string()))

@@ -41,6 +41,13 @@ impl TestServer {
         format!("{scheme}://127.0.0.1:{}/{path}", self.port)
     }
 
+    /// Sends it a signal, such as `-STOP`.
+    #[expect(clippy::disallowed_methods, reason = "a signal, without unsafe code")]
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(sent.expect("`kill` is installed").success());
+    }
+
     /// Returns its events: `connected`, `request`, `broken` and `closed`, each with its time in milliseconds.
     pub(crate) fn seen(&self) -> Vec<Json> {
         let log = fs_err::read_to_string(self.folder.path().join("log")).unwrap_or_default();
