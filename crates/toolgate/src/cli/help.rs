@@ -26,9 +26,34 @@ impl Cli {
 
 /// Returns the command tree with the grouped help.
 pub(crate) fn grouped_command() -> Command {
-    let command = Cli::command();
+    let command = unwrap_notes(Cli::command());
     let template = help_template(&command);
     command.help_template(template)
+}
+
+/// Joins the lines of each paragraph in the notes below the options, so that clap wraps them at the width of the terminal.
+fn unwrap_notes(command: Command) -> Command {
+    let notes = command.get_after_help().map(|notes| join_paragraphs(&notes.to_string()));
+    let command = match notes {
+        Some(notes) => command.after_help(notes),
+        None => command,
+    };
+    command.mut_subcommands(unwrap_notes)
+}
+
+/// Joins adjacent lines that are not indented. Examples are indented and keep their lines.
+fn join_paragraphs(text: &str) -> String {
+    let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+    let mut joined = String::with_capacity(text.len());
+    let mut previous = "";
+    for (index, line) in text.lines().enumerate() {
+        if index > 0 {
+            joined.push(if is_prose(previous) && is_prose(line) { ' ' } else { '\n' });
+        }
+        joined.push_str(line);
+        previous = line;
+    }
+    joined
 }
 
 fn help_template(command: &Command) -> String {
@@ -98,6 +123,15 @@ mod tests {
                 assert_eq!(long, None, "{name}");
             }
         });
+    }
+
+    #[test]
+    fn paragraphs_are_joined_and_examples_kept() {
+        let text = "Examples:\n  one\n    two\n\nA first\nsentence. And\nmore.\n\nExit codes: 0.";
+        assert_eq!(
+            join_paragraphs(text),
+            "Examples:\n  one\n    two\n\nA first sentence. And more.\n\nExit codes: 0."
+        );
     }
 
     #[test]

@@ -150,8 +150,7 @@ fn help() {
       toolgate check --running                 the configuration that the running gateway uses
 
     Shows the values that differ from the defaults, and the files they come from. Reports all problems
-    in
-    all files. Starts and writes nothing.
+    in all files. Starts and writes nothing.
 
     Exit codes: 0 valid, 1 contract not met or no gateway runs, 78 invalid configuration.
     ");
@@ -186,8 +185,7 @@ fn help() {
       toolgate import cursor --take-over         also remove them from Cursor, and add Toolgate there
 
     Servers are added to `mcp.json` as they are written: `${VAR}` stays `${VAR}`. Passwords and tokens
-    in
-    plain text go to `.env`; do not commit that file. Config files of clients are looked for in the
+    in plain text go to `.env`; do not commit that file. Config files of clients are looked for in the
     project, in the current folder and in your home. `toolgate connect CLIENT --undo` undoes
     `--take-over`.
     ");
