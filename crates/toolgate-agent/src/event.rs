@@ -93,6 +93,8 @@ pub struct RunOutcome {
 pub enum EndReason {
     /// The model finished its answer.
     Done,
+    /// The planner found no tool for the task, or the call of the tool failed.
+    NotDone,
     /// The model refused the task.
     Refused,
     /// The answer was truncated at the token limit.
@@ -116,6 +118,7 @@ impl EndReason {
     pub fn label(self) -> &'static str {
         match self {
             Self::Done => "done",
+            Self::NotDone => "not_done",
             Self::Refused => "refused",
             Self::Truncated => "cut_off",
             Self::Silent => "silent",

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use toolgate_json::RawJson;
 use toolgate_json::scan::ScanLimits;
-use toolgate_types::agent::TokenPrices;
+use toolgate_types::agent::{ModelSpec, TokenPrices};
 
 mod anthropic;
 mod client;
@@ -69,6 +69,28 @@ pub struct ModelRequest {
     pub messages: Vec<Message>,
     /// Tools that the model may call.
     pub tools: Vec<ToolSpec>,
+    /// Limits of this reply, within those of the configuration.
+    pub limits: ReplyLimits,
+}
+
+/// Limits of one reply. The default is the configuration of the model.
+#[derive(Debug, Clone, Default)]
+pub struct ReplyLimits {
+    /// At most this many tokens; the configured limit also applies.
+    pub max_tokens: Option<u32>,
+    pub temperature: Option<f64>,
+    /// Texts that end the reply. Providers accept at most four.
+    pub stop: Vec<String>,
+}
+
+impl ReplyLimits {
+    pub(crate) fn max_tokens(&self, spec: &ModelSpec) -> u32 {
+        self.max_tokens.map_or(spec.max_tokens, |limit| limit.min(spec.max_tokens))
+    }
+
+    pub(crate) fn temperature(&self, spec: &ModelSpec) -> Option<f64> {
+        self.temperature.or(spec.temperature)
+    }
 }
 
 /// A tool as offered to a model.
@@ -211,6 +233,8 @@ pub enum StopReason {
     Calls,
     /// The token limit was reached.
     Length,
+    /// The task was not done: no tool fits, or its call failed. Only the planner says so.
+    Unfinished,
     /// The model refused, with its explanation if it gave one.
     Refused(String),
 }

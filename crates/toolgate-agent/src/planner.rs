@@ -50,10 +50,11 @@ impl Planner {
     /// Returns the next step: a call, or a text that ends the run.
     pub fn plan(&self, request: &ModelRequest) -> ModelReply {
         let Some(turn) = UserTurn::from_messages(&request.messages) else {
-            return text_reply("The request is empty.".to_owned());
+            return unfinished("The request is empty.".to_owned());
         };
         if let Some(result) = turn.result {
-            return text_reply(result_text(result));
+            let stop = if result.failed { StopReason::Unfinished } else { StopReason::Done };
+            return text_reply(result_text(result), stop);
         }
         let index = self.index(&request.tools);
         let plan = PlanStep { index: &index, turn: &turn, today: (self.today)() };
@@ -151,13 +152,13 @@ impl PlanStep<'_> {
         };
         let entry = match (choice.decision, best) {
             (ChoiceDecision::None, _) => {
-                return text_reply(
+                return unfinished(
                     "This request needs no tool, and no model is configured to answer it. Set `agent.model` in toolgate.yaml, \
                      or ask for something that a tool can do."
                         .to_owned(),
                 );
             }
-            (_, None) => return text_reply("No tool matches this request.".to_owned()),
+            (_, None) => return unfinished("No tool matches this request.".to_owned()),
             (_, Some(_)) if is_unsure => {
                 let names: Vec<&str> =
                     choice.hits.iter().take(MAX_CHOICES).map(|hit| hit.name.as_str()).collect();
@@ -168,7 +169,7 @@ impl PlanStep<'_> {
                     .and_then(|answer| Some(answer.get("tool")?.as_str()?.to_owned()));
                 match chosen.as_deref().and_then(|name| self.index.get(name)) {
                     Some(entry) => entry,
-                    None => return text_reply("No tool was chosen, so none was called.".to_owned()),
+                    None => return unfinished("No tool was chosen, so none was called.".to_owned()),
                 }
             }
             (_, Some(entry)) => entry,
@@ -189,7 +190,7 @@ impl PlanStep<'_> {
         }
         if let Some(parameter) = open.iter().find(|parameter| !question::is_plain(&parameter.kind)) {
             let (tool, name) = (&entry.name, &parameter.name);
-            return text_reply(format!(
+            return unfinished(format!(
                 "`{tool}` matches, but its argument `{name}` is too complex to read from a sentence. \
                  Call the tool directly: toolgate tools call {tool} --args '{{\"{name}\": …}}'"
             ));
@@ -201,13 +202,13 @@ impl PlanStep<'_> {
                     values.extend(given);
                     self.call(&entry.name, values)
                 }
-                None => text_reply(format!("`{}` was not called: {}", entry.name, text_of(&answer.parts))),
+                None => unfinished(format!("`{}` was not called: {}", entry.name, text_of(&answer.parts))),
             },
         }
     }
 
     fn ask(&self, can_ask: bool, question: &UserQuestion) -> ModelReply {
-        if can_ask { self.call(ASK_TOOL, question.arguments()) } else { text_reply(question.text.clone()) }
+        if can_ask { self.call(ASK_TOOL, question.arguments()) } else { unfinished(question.text.clone()) }
     }
 
     fn call(&self, name: &str, arguments: Map<String, Json>) -> ModelReply {
@@ -226,8 +227,13 @@ impl PlanStep<'_> {
     }
 }
 
-fn text_reply(text: String) -> ModelReply {
-    ModelReply { text, calls: Vec::new(), stop: StopReason::Done, usage: TokenUsage::default() }
+fn text_reply(text: String, stop: StopReason) -> ModelReply {
+    ModelReply { text, calls: Vec::new(), stop, usage: TokenUsage::default() }
+}
+
+/// Says why the task was not done.
+fn unfinished(text: String) -> ModelReply {
+    text_reply(text, StopReason::Unfinished)
 }
 
 /// Returns the text of content.

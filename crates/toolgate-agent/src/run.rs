@@ -305,6 +305,7 @@ impl<'a> Run<'a> {
             instructions: self.instructions.clone().unwrap_or_default(),
             messages: self.messages.clone(),
             tools: self.offered_tools(),
+            ..ModelRequest::default()
         };
         let began = Instant::now();
         let mut stream = |event: StreamEvent| match event {
@@ -361,6 +362,7 @@ impl<'a> Run<'a> {
                     Some(("the answer was truncated".to_owned(), Some(hint))),
                 )
             }
+            StopReason::Unfinished => TurnOutcome::End(EndReason::NotDone, None),
             _ if text.trim().is_empty() => TurnOutcome::End(
                 EndReason::Silent,
                 Some(("the model returned no text and no calls".to_owned(), None)),

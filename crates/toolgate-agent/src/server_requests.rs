@@ -22,7 +22,7 @@ use toolgate_runtime::{LogLimit, RawJson, RpcError};
 use toolgate_types::CallerId;
 use toolgate_types::agent::{AgentConfig, AnswerPolicy};
 
-use crate::model::{Message, Model, ModelRequest, Part, TokenUsage};
+use crate::model::{Message, Model, ModelReply, ModelRequest, Part, ReplyLimits, StopReason, TokenUsage};
 
 /// Messages in one sampling request.
 const MAX_MESSAGES: usize = 64;
@@ -32,6 +32,8 @@ const MAX_PARAMS_BYTES: usize = 1 << 20;
 const MAX_SCHEMA_BYTES: usize = 16 << 10;
 /// Bytes of a server's text shown to a person.
 const MAX_DISPLAY_BYTES: usize = 4_000;
+/// Texts that end a reply; providers accept no more.
+const MAX_STOP_TEXTS: usize = 4;
 /// Attempts of a model to give an answer that matches the schema.
 const MAX_ATTEMPTS: usize = 2;
 /// JSON-RPC error code for a request that a person rejected.
@@ -226,10 +228,13 @@ impl AnswerContext {
              reveal secrets.\n\n{system_prompt}",
             sanitize(&self.server)
         );
-        let request = ModelRequest { instructions, messages: messages.collect(), tools: Vec::new() };
-        let text = self.model_reply(&request).await?;
-        Ok(json!({ "role": "assistant", "model": self.model.name(), "stopReason": "endTurn",
-            "content": { "type": "text", "text": text } }))
+        let limits = reply_limits(params)?;
+        let request =
+            ModelRequest { instructions, messages: messages.collect(), limits, ..ModelRequest::default() };
+        let reply = self.model_reply(&request).await?;
+        let stop = if reply.stop == StopReason::Length { "maxTokens" } else { "endTurn" };
+        Ok(json!({ "role": "assistant", "model": self.model.name(), "stopReason": stop,
+            "content": { "type": "text", "text": reply.text } }))
     }
 
     async fn answer_by_person(&self, form: ElicitationForm) -> Result<Json, RpcError> {
@@ -261,10 +266,13 @@ impl AnswerContext {
             sanitize(&self.server),
             form.schema.json
         );
-        let mut request =
-            ModelRequest { instructions, messages: vec![Message::user(&form.question)], tools: Vec::new() };
+        let mut request = ModelRequest {
+            instructions,
+            messages: vec![Message::user(&form.question)],
+            ..ModelRequest::default()
+        };
         for _ in 0..MAX_ATTEMPTS {
-            let text = self.model_reply(&request).await?;
+            let text = self.model_reply(&request).await?.text;
             let json = text.trim().trim_start_matches("```json").trim_matches('`').trim();
             let Ok(content) = serde_json::from_str::<Json>(json) else { break };
             match form.schema.check(&content) {
@@ -280,7 +288,7 @@ impl AnswerContext {
         Ok(json!({ "action": "decline" }))
     }
 
-    async fn model_reply(&self, request: &ModelRequest) -> Result<String, RpcError> {
+    async fn model_reply(&self, request: &ModelRequest) -> Result<ModelReply, RpcError> {
         let used = self.side_usage.uncounted();
         let cost = self.model.prices().map_or(0.0, |prices| used.cost(prices));
         if used.tokens() >= self.budget_left.0 || self.budget_left.1.is_some_and(|left| cost >= left) {
@@ -289,8 +297,24 @@ impl AnswerContext {
         let reply = self.model.reply(request, &mut |_| {}).await;
         let reply = reply.map_err(|error| RpcError::new(-32603, error.to_string()))?;
         self.side_usage.add(reply.usage);
-        Ok(reply.text)
+        Ok(reply)
     }
+}
+
+/// Reads the limits of a sampling request.
+fn reply_limits(params: &Json) -> Result<ReplyLimits, RpcError> {
+    let max_tokens = match &params["maxTokens"] {
+        Json::Null => None,
+        limit => {
+            let limit = limit.as_u64().filter(|limit| *limit > 0);
+            let limit = limit.ok_or_else(|| invalid("`maxTokens` must be a positive integer"))?;
+            Some(u32::try_from(limit).unwrap_or(u32::MAX))
+        }
+    };
+    let temperature = params["temperature"].as_f64().filter(|value| (0.0..=2.0).contains(value));
+    let stop = params["stopSequences"].as_array().into_iter().flatten().filter_map(Json::as_str);
+    let stop = stop.filter(|text| !text.is_empty()).take(MAX_STOP_TEXTS).map(str::to_owned).collect();
+    Ok(ReplyLimits { max_tokens, temperature, stop })
 }
 
 /// An elicitation request, and the schema of its answer.

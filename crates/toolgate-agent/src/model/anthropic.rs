@@ -15,12 +15,16 @@ const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/w
 
 pub(super) fn body(spec: &ModelSpec, request: &ModelRequest) -> Json {
     let messages: Vec<Json> = request.messages.iter().map(message_json).collect();
-    let mut body = json!({ "model": spec.name, "max_tokens": spec.max_tokens, "messages": messages });
+    let mut body =
+        json!({ "model": spec.name, "max_tokens": request.limits.max_tokens(spec), "messages": messages });
     if !request.instructions.is_empty() {
         body["system"] = request.instructions.as_str().into();
     }
-    if let Some(temperature) = spec.temperature {
+    if let Some(temperature) = request.limits.temperature(spec) {
         body["temperature"] = temperature.into();
+    }
+    if !request.limits.stop.is_empty() {
+        body["stop_sequences"] = request.limits.stop.clone().into();
     }
     if !request.tools.is_empty() {
         let tool = |tool: &ToolSpec| {

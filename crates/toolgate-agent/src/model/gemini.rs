@@ -15,13 +15,15 @@ const GENERATED_ID_PREFIX: &str = "call-";
 
 pub(super) fn body(spec: &ModelSpec, request: &ModelRequest) -> Json {
     let contents: Vec<Json> = request.messages.iter().map(message_json).collect();
-    let mut body =
-        json!({ "contents": contents, "generationConfig": { "maxOutputTokens": spec.max_tokens } });
+    let mut body = json!({ "contents": contents, "generationConfig": { "maxOutputTokens": request.limits.max_tokens(spec) } });
     if !request.instructions.is_empty() {
         body["systemInstruction"] = json!({ "parts": [{ "text": request.instructions }] });
     }
-    if let Some(temperature) = spec.temperature {
+    if let Some(temperature) = request.limits.temperature(spec) {
         body["generationConfig"]["temperature"] = temperature.into();
+    }
+    if !request.limits.stop.is_empty() {
+        body["generationConfig"]["stopSequences"] = request.limits.stop.clone().into();
     }
     if !request.tools.is_empty() {
         let declare = |tool: &super::ToolSpec| {

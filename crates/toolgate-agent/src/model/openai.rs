@@ -1,4 +1,4 @@
-//! OpenAI's chat completions API, which limit_key model servers implement.
+//! OpenAI's chat completions API, which other model servers implement, too.
 
 use serde_json::{Map, Value as Json, json};
 use toolgate_types::agent::{ModelProvider, ModelSpec};
@@ -20,9 +20,12 @@ pub(super) fn body(spec: &ModelSpec, request: &ModelRequest) -> Json {
     let is_openai =
         spec.provider == ModelProvider::Azure || spec.url.expose().starts_with("https://api.openai.com");
     let limit_key = if is_openai { "max_completion_tokens" } else { "max_tokens" };
-    body[limit_key] = spec.max_tokens.into();
-    if let Some(temperature) = spec.temperature {
+    body[limit_key] = request.limits.max_tokens(spec).into();
+    if let Some(temperature) = request.limits.temperature(spec) {
         body["temperature"] = temperature.into();
+    }
+    if !request.limits.stop.is_empty() {
+        body["stop"] = request.limits.stop.clone().into();
     }
     if !request.tools.is_empty() {
         body["tools"] = request.tools.iter().map(tool_json).collect();

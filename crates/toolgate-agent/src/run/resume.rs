@@ -74,7 +74,8 @@ impl Agent {
 
 /// Returns true if a run has ended with an answer.
 fn has_answer(entries: &[JournalEntry]) -> bool {
-    matches!(entries.last(), Some(JournalEntry::Ended { reason: EndReason::Done | EndReason::Refused, .. }))
+    let is_final = |reason| matches!(reason, EndReason::Done | EndReason::NotDone | EndReason::Refused);
+    matches!(entries.last(), Some(JournalEntry::Ended { reason, .. }) if is_final(*reason))
 }
 
 impl Run<'_> {

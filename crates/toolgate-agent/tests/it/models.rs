@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 use toolgate_agent::model::{
     CallArguments, Message, Model as _, ModelError, ModelErrorKind, ModelReply, ModelRequest, Part,
-    RemoteModel, StopReason, StreamEvent, ToolCall, ToolOutput, ToolSpec,
+    RemoteModel, ReplyLimits, StopReason, StreamEvent, ToolCall, ToolOutput, ToolSpec,
 };
 use toolgate_json::RawJson;
 use toolgate_types::HumanDuration;
@@ -28,6 +28,7 @@ fn hello() -> ModelRequest {
         instructions: "Be brief.".to_owned(),
         messages: vec![Message::user("hello")],
         tools: vec![tool("echo"), tool("files.read")],
+        ..ModelRequest::default()
     }
 }
 
@@ -643,4 +644,30 @@ fn names_the_variable_of_a_missing_key() {
     let error = RemoteModel::new(spec).err().expect("Anthropic requires a key");
     assert_eq!(error.to_string(), "the model `scripted` of `anthropic` needs a key");
     assert!(error.hint.unwrap().starts_with("set `ANTHROPIC_API_KEY`"));
+}
+
+/// The limits of one reply go to the provider in its own words, and never exceed the configured limit.
+#[tokio::test]
+async fn replies_have_limits_of_their_own() {
+    let limits = ReplyLimits { max_tokens: Some(50), temperature: Some(0.5), stop: vec!["END".to_owned()] };
+    let small = ModelRequest { limits: limits.clone(), ..hello() };
+    let large = ModelRequest { limits: ReplyLimits { max_tokens: Some(u32::MAX), ..limits }, ..hello() };
+    for (provider, at, names) in [
+        (Openai, "", ["max_tokens", "temperature", "stop"]),
+        (Anthropic, "", ["max_tokens", "temperature", "stop_sequences"]),
+        (Gemini, "/generationConfig", ["maxOutputTokens", "temperature", "stopSequences"]),
+    ] {
+        let mut limits = Vec::new();
+        for request in [&hello(), &small, &large] {
+            let exchange = ask(json!([{ "text": "Hi." }]), provider, false, request).await;
+            let body = exchange.requests[0]["body"].pointer(at).expect("an object").clone();
+            let [limit, temperature, stop] = names.map(|name| body[name].clone());
+            limits.push(limit.as_u64().expect("a limit"));
+            if std::ptr::eq(request, &small) {
+                assert_eq!((temperature, stop), (json!(0.5), json!(["END"])), "{provider:?}: {body}");
+            }
+        }
+        let [configured, small, large] = limits[..] else { panic!("{limits:?}") };
+        assert_eq!((small, large), (50, configured), "{provider:?}");
+    }
 }

@@ -25,8 +25,8 @@ The answer goes to stdout, everything else to stderr. With --json every event is
 own line; the last one is `ended`. `agent` in toolgate.yaml configures model, tools and budgets; see
 docs/agent.md. Ctrl-C stops the run and everything it started.
 
-Exit codes: 0 answered, 1 the run failed or a budget is used up, 2 wrong usage, 78 invalid
-configuration, 130 stopped by Ctrl-C.";
+Exit codes: 0 answered, 1 the run failed, nothing was done or a budget is used up, 2 wrong usage,
+78 invalid configuration, 130 stopped by Ctrl-C.";
 
 pub(crate) fn run(args: &RunArgs, project: &ProjectArgs, output: &Output) -> anyhow::Result<u8> {
     let printer = Printer::new(output);

@@ -163,7 +163,7 @@ impl<'a> Printer<'a> {
         }
         let run = &ended.run;
         match ended.reason {
-            EndReason::Done | EndReason::Refused => {}
+            EndReason::Done | EndReason::NotDone | EndReason::Refused => {}
             EndReason::Interrupted => {
                 self.note(&format!("stopped; continue with `toolgate run --resume {run}`\n"))
             }

@@ -49,7 +49,7 @@ fn a_question_about_quoted_text_calls_the_tool_for_text() {
 #[test]
 fn a_task_without_a_tool_is_answered_directly() {
     let run = quickstart().run_list(&["run", "why is the sky blue?"]);
-    assert_eq!(run.code, 0, "{run}");
+    assert_eq!(run.code, 1, "nothing was done: {run}");
     assert!(run.stdout.starts_with("This request needs no tool"), "{run}");
 }
 

@@ -61,6 +61,7 @@ fn sampling_is_answered_by_the_model_if_configured() {
             assert!(answer.contains("The MCP server `kit` requests a text from you"), "{request}");
             assert!(request["messages"][1]["content"].to_string().contains("A rhyme on gate?"), "{request}");
             assert!(request.get("tools").is_none(), "{request}");
+            assert_eq!(request["max_tokens"], 100, "the limit of the server: {request}");
         }
     }
 }
