@@ -3,8 +3,8 @@
 //! Speaks three protocols, chosen by the path of the request: OpenAI chat completions, Anthropic messages, and Gemini
 //! `generateContent`, each as one response or streamed. FILE is a JSON list of turns; each request takes the next one.
 //! A turn has the content of the response: `text`, `calls` (`id`, `name`, `arguments`, which may be a string that is
-//! not JSON), `stop` (`length`, `refused`), `usage` (`input`, `output`, `cached`); or a failure: `status` with
-//! `headers` and `error`, `breaks` (ends halfway), `garbage` (invalid JSON), `silent` (no response).
+//! not JSON), `stop` (`length`, `refused`), `usage` (`input`, `output`, `cached`), and `delay_ms` before it; or a
+//! failure: `status` with `headers` and `error`, `breaks` (ends halfway), `garbage` (invalid JSON), `silent` (no response).
 
 mod encode;
 
@@ -65,6 +65,9 @@ fn serve(mut connection: &TcpStream, script: &ModelScript) -> std::io::Result<()
     );
     let over = json!({ "text": "The script is over." });
     let turn = script.turns.get(number).unwrap_or(&over);
+    if let Some(delay) = turn["delay_ms"].as_u64() {
+        std::thread::sleep(std::time::Duration::from_millis(delay));
+    }
     if turn["silent"] == true {
         std::thread::sleep(std::time::Duration::from_secs(600));
         return Ok(());

@@ -13,12 +13,15 @@ use toolgate_types::Caller;
 
 use crate::DONE;
 use crate::cli::{ChatArgs, ProjectArgs};
-use crate::command::agent::printer::{Printer, usage_text};
+use crate::command::agent::printer::{Printer, WAIT_STEP, usage_text};
 use crate::command::agent::{self, ReadyAgent};
 use crate::command::line_editor::{LineEditor, LineInput};
 use crate::command::run::ctrl_c;
 use crate::command::why;
 use crate::output::{BOLD, DIM, Output, display_json};
+
+/// Clears the screen and moves to its start.
+const CLEAR_SCREEN: &str = "\u{1b}[2J\u{1b}[H";
 
 pub(crate) const HELP: &str = "\
 Examples:
@@ -29,10 +32,14 @@ Examples:
 
   /tools         tools offered to the model          /why TOOL   explain whether it may be called
   /show N        a call with its whole result        /cost       usage of the chat
-  /help          this list                           /quit       leave (also Ctrl-D)
+  /model         the model and this run              /new        begin a new chat
+  /clear         clear the screen                    /quit       leave (also Ctrl-D)
+  /help          this list
 
-Up and down browse the history. Ctrl-C stops the agent, or clears the line. If a call needs approval,
-press y to approve; any other key declines. Every chat is a run: `toolgate runs` lists them.
+Up and down browse the history, Ctrl-R searches it, Tab completes commands and tools. A line that ends
+with `\\` goes on in the next one; pasted lines are one message. Ctrl-C stops the agent, or clears the
+line. If a call needs approval, press y to approve; any other key declines. Every chat is a run:
+`toolgate runs` lists them.
 
 Exit codes: 0 ended, 1 failed, 78 invalid configuration.";
 
@@ -54,6 +61,7 @@ pub(crate) fn run(args: &ChatArgs, project: &ProjectArgs, output: &Output) -> an
             output.message(&format!("{DIM}{model} · run {} · /help{DIM:#}\n", run.id()));
         }
         loop {
+            editor.complete_tools(run.tools());
             let (back, typed) = tokio::task::spawn_blocking(move || {
                 let typed = editor.line("› ");
                 (editor, typed)
@@ -69,14 +77,37 @@ pub(crate) fn run(args: &ChatArgs, project: &ProjectArgs, output: &Output) -> an
             match text.strip_prefix('/') {
                 None if text.is_empty() => {}
                 Some("quit" | "exit") => return Ok(DONE),
+                Some("clear") => output.control(CLEAR_SCREEN),
+                Some("new") => {
+                    run = agent.begin(caller.clone())?;
+                    output.message(&format!("{DIM}run {}{DIM:#}\n", run.id()));
+                }
+                Some("model") => {
+                    let model = printable(agent.model.name());
+                    output.message(&format!("{model} · run {}\n", run.id()));
+                }
                 Some(command) => run_command(command, &run, &agent.executor, &caller, &printer, output),
                 None => {
                     let parts = vec![Part::Text { text: text.to_owned() }];
-                    run_until_stopped(&mut run, Some(parts), &on_event, ctrl_c()).await;
+                    printer.begin_wait();
+                    let work = run_until_stopped(&mut run, Some(parts), &on_event, ctrl_c());
+                    drawing_wait(&printer, work).await;
                 }
             }
         }
     })
+}
+
+/// Awaits a run, and draws the wait for the model meanwhile.
+async fn drawing_wait<T>(printer: &Printer<'_>, work: impl Future<Output = T>) -> T {
+    let mut steps = tokio::time::interval(WAIT_STEP);
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            ended = &mut work => return ended,
+            _ = steps.tick() => printer.draw_wait(),
+        }
+    }
 }
 
 /// Executes a command of the chat.

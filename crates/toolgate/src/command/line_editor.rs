@@ -6,9 +6,13 @@
 use std::io::{BufRead as _, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
+use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
 use rustyline::history::{History as _, MemHistory};
-use rustyline::{Behavior, Config, Editor};
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Behavior, CompletionType, Config, Context, Editor, Helper};
 use toolgate_state::StateDir;
 
 /// Lines kept in the history.
@@ -28,9 +32,54 @@ pub(crate) enum LineInput {
 
 pub(crate) struct LineEditor {
     /// `None` if stdin is not a terminal.
-    editor: Option<Editor<(), MemHistory>>,
+    editor: Option<Editor<ChatHelper, MemHistory>>,
     file: PathBuf,
 }
+
+/// Commands that Tab completes.
+const COMMANDS: [&str; 10] =
+    ["/clear", "/cost", "/exit", "/help", "/model", "/new", "/quit", "/show ", "/tools", "/why "];
+
+/// Completes commands and tools, and continues lines that end with `\`.
+#[derive(Default)]
+struct ChatHelper {
+    tools: Vec<String>,
+}
+
+impl ChatHelper {
+    /// Returns the start of the word to complete, and its completions.
+    fn completions(&self, before: &str) -> (usize, Vec<String>) {
+        if let Some(start) = before.strip_prefix("/why ") {
+            let tools = self.tools.iter().filter(|tool| tool.starts_with(start));
+            return ("/why ".len(), tools.cloned().collect());
+        }
+        let is_command = before.starts_with('/') && !before.contains(char::is_whitespace);
+        let commands = COMMANDS.iter().filter(|command| is_command && command.starts_with(before));
+        (0, commands.map(|command| (*command).to_owned()).collect())
+    }
+}
+
+impl Completer for ChatHelper {
+    type Candidate = String;
+
+    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
+        Ok(self.completions(&line[..at]))
+    }
+}
+
+impl Validator for ChatHelper {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let goes_on = context.input().ends_with('\\');
+        Ok(if goes_on { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
+    }
+}
+
+impl Hinter for ChatHelper {
+    type Hint = String;
+}
+
+impl Highlighter for ChatHelper {}
+impl Helper for ChatHelper {}
 
 impl LineEditor {
     pub(crate) fn new(file: PathBuf) -> Self {
@@ -41,6 +90,13 @@ impl LineEditor {
 
     pub(crate) fn is_terminal(&self) -> bool {
         self.editor.is_some()
+    }
+
+    /// Sets the names of tools that Tab completes.
+    pub(crate) fn complete_tools(&mut self, tools: Vec<String>) {
+        if let Some(helper) = self.editor.as_mut().and_then(Editor::helper_mut) {
+            helper.tools = tools;
+        }
     }
 
     /// Reads the next line.
@@ -57,7 +113,7 @@ impl LineEditor {
                 if !line.trim().is_empty() && editor.add_history_entry(&line).unwrap_or(false) {
                     write_history(&self.file, editor.history());
                 }
-                LineInput::Line(line)
+                LineInput::Line(line.replace("\\\n", "\n"))
             }
             Err(ReadlineError::Interrupted) => LineInput::Nothing,
             Err(_) => LineInput::End,
@@ -66,7 +122,7 @@ impl LineEditor {
 }
 
 /// Returns an editor with the history of earlier chats, or nothing if there is no terminal to draw on.
-fn open_editor(file: &Path) -> Option<Editor<(), MemHistory>> {
+fn open_editor(file: &Path) -> Option<Editor<ChatHelper, MemHistory>> {
     // The library draws on stdout. If stdout is redirected, it must draw on the terminal instead of into the output.
     let behavior = if std::io::stdout().is_terminal() {
         Behavior::Stdio
@@ -74,9 +130,12 @@ fn open_editor(file: &Path) -> Option<Editor<(), MemHistory>> {
         fs_err::File::open("/dev/tty").ok()?;
         Behavior::PreferTerm
     };
-    let config = Config::builder().behavior(behavior).max_history_size(MAX_LINES).ok()?.build();
+    let config = Config::builder().behavior(behavior).completion_type(CompletionType::List);
+    let config = config.max_history_size(MAX_LINES).ok()?.build();
     let history = read_history(file, &config);
-    Editor::with_history(config, history).ok()
+    let mut editor = Editor::with_history(config, history).ok()?;
+    editor.set_helper(Some(ChatHelper::default()));
+    Some(editor)
 }
 
 fn read_history(file: &Path, config: &Config) -> MemHistory {
@@ -121,4 +180,16 @@ fn the_history_file_is_private_and_limited() {
     let mode = fs_err::metadata(&file).expect("it was written").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(read_history(&file, &config).into_iter().collect::<Vec<_>>(), ["b", "two lines", "c"]);
+}
+
+#[test]
+fn completes_commands_and_tools() {
+    let helper = ChatHelper { tools: ["get_order", "get_invoice", "refund"].map(str::to_owned).to_vec() };
+    let found = |before: &str| helper.completions(before);
+    assert_eq!(found("/c"), (0, vec!["/clear".to_owned(), "/cost".to_owned()]));
+    assert_eq!(found("/why get_o"), (5, vec!["get_order".to_owned()]));
+    assert_eq!(found("/why "), (5, helper.tools.clone()));
+    for text in ["why", "/tools x", "hello /c", ""] {
+        assert!(found(text).1.is_empty(), "{text}");
+    }
 }

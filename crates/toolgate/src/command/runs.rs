@@ -1,7 +1,8 @@
 //! `toolgate runs`: lists past runs of the agent, and shows one.
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use toolgate_agent::journal::{JournalEntry, RunSummary, parts_text};
+use toolgate_agent::model::CallArguments;
 use toolgate_app::run_store;
 use toolgate_config::load;
 use toolgate_redact::printable;
@@ -71,10 +72,14 @@ fn show(id: &str, entries: &[JournalEntry], output: &Output) -> anyhow::Result<u
             }
             JournalEntry::Reply { text, calls, .. } => {
                 let calls = calls.iter().map(|call| {
-                    let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
-                    format!("\n  {DIM}▸ {} {}{DIM:#}", printable(&call.name), printable(&arguments))
+                    let arguments = match &call.arguments {
+                        CallArguments::Object(arguments) => Json::Object(arguments.clone()).to_string(),
+                        CallArguments::Unusable(why) => format!("(invalid arguments: {why})"),
+                    };
+                    format!("  {DIM}▸ {} {}{DIM:#}", printable(&call.name), printable(&arguments))
                 });
-                format!("{}{}", quoted_lines(text), calls.collect::<String>())
+                let text = Some(quoted_lines(text)).filter(|text| !text.trim().is_empty());
+                text.into_iter().chain(calls).collect::<Vec<_>>().join("\n")
             }
             JournalEntry::Result { output, took_ms, .. } => {
                 let mark = if output.failed { "✗" } else { "✓" };

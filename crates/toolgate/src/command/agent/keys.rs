@@ -1,9 +1,11 @@
 //! Reads a single key or a line at the terminal, for questions to a person.
 //!
-//! Invariant: the terminal mode is restored afterwards, and input from before the question never answers it.
+//! Invariant: the terminal mode is restored afterwards, and input from before the question never answers it: not a key that
+//! was typed ahead, and not one that is part of a word or a paste.
 
 use std::io::Write as _;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{
     LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr, tcsetattr,
 };
@@ -14,13 +16,34 @@ use crate::output::{BOLD, Output};
 /// Maximum length of a typed line. A terminal in line mode delivers at most 4 KiB at a time.
 const MAX_LINE: usize = 64 << 10;
 
-/// Asks and waits for one key: `y` is yes, everything else is no.
+/// Time without a key after that a person is taken to have stopped typing.
+const TYPING_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+/// Keys that follow each other faster than this are one input, such as a word or a paste.
+const SAME_INPUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Asks and waits for one key: `y` is yes, everything else is no. If the person is typing, it waits for the end of that
+/// before it asks.
 pub(crate) fn yes(text: &str) -> bool {
     let output = Output::new(false, ColorMode::Auto);
     let raw = RawMode::new();
-    discard_pending();
-    output.message(&format!("{text} {BOLD}[y/N]{BOLD:#} "));
-    let key = raw.as_ref().and_then(|_| read_byte());
+    output.message(text);
+    let mut key = None;
+    if raw.is_some() {
+        if is_typed_within(&Timespec::default()) {
+            wait_for_pause();
+        }
+        loop {
+            output.message(&format!(" {BOLD}[y/N]{BOLD:#} "));
+            key = read_byte();
+            if key.is_none() || !is_typed_within(&SAME_INPUT) {
+                break;
+            }
+            wait_for_pause();
+            output.message("\n  one key answers: y approves");
+        }
+    } else {
+        output.message(&format!(" {BOLD}[y/N]{BOLD:#} "));
+    }
     drop(raw);
     let yes = matches!(key, Some(b'y' | b'Y'));
     output.message(if yes { "yes\n" } else { "no\n" });
@@ -46,6 +69,26 @@ pub(crate) fn read_line() -> Option<String> {
         }
     }
     Some(String::from_utf8_lossy(&line).trim().to_owned())
+}
+
+/// Returns true if a key can be read within this time.
+fn is_typed_within(time: &Timespec) -> bool {
+    let stdin = std::io::stdin();
+    matches!(poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(time)), Ok(1..))
+}
+
+/// Discards input until the person stops typing.
+fn wait_for_pause() {
+    loop {
+        discard_pending();
+        if !is_typed_within(&TYPING_PAUSE) {
+            return;
+        }
+        // At the end of input, reading is possible and returns nothing.
+        if read_byte().is_none() {
+            return;
+        }
+    }
 }
 
 /// Discards input that was typed before. Call it before a question is shown.

@@ -1,7 +1,10 @@
 //! Prints a run: on a terminal, streamed text and a line per call; otherwise plain lines; with `--json`, events.
 //!
 //! Invariant: the answer goes to stdout, everything else to stderr; text from outside is sanitised; the only control
-//! sequences are styles and the redrawing of the last line, and only on a terminal.
+//! sequences are styles and the redrawing of the last line, and only on a terminal. The wait for the model is not drawn while a
+//! call runs, so it never overwrites a question.
+
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value as Json;
@@ -17,6 +20,12 @@ const MAX_ARGUMENT_CHARS: usize = 80;
 const MAX_RESULT_CHARS: usize = 100;
 /// Calls kept for `/show`.
 const MAX_CALLS: usize = 200;
+
+/// Time between two drawings of the wait for the model.
+pub(crate) const WAIT_STEP: Duration = Duration::from_millis(120);
+const WAIT_FRAMES: [char; 8] = ['⠋', '⠙', '⠸', '⠴', '⠦', '⠧', '⠇', '⠏'];
+/// Moves to the start of the line and erases it.
+const ERASE_LINE: &str = "\r\u{1b}[K";
 
 /// Prints the events of a run.
 pub(crate) struct Printer<'a> {
@@ -35,6 +44,11 @@ struct PrinterState {
     last_call: Option<usize>,
     /// Text of this turn that was not printed yet.
     unprinted: String,
+    /// Steps of the wait for the model. `None` while it answers, and while calls run: they may ask questions.
+    wait_steps: Option<u32>,
+    /// True if the line of the wait is drawn.
+    shows_wait: bool,
+    running_calls: usize,
     calls: Vec<CallDetails>,
 }
 
@@ -65,6 +79,19 @@ impl<'a> Printer<'a> {
             return;
         }
         let mut state = self.state();
+        self.erase_wait(&mut state);
+        match &event {
+            RunEvent::Text { .. } | RunEvent::Replied { .. } | RunEvent::Ended(_) => state.wait_steps = None,
+            RunEvent::Call { .. } => {
+                state.wait_steps = None;
+                state.running_calls += 1;
+            }
+            RunEvent::Result { .. } => {
+                state.running_calls = state.running_calls.saturating_sub(1);
+                state.wait_steps = (state.running_calls == 0).then_some(0);
+            }
+            RunEvent::Started { .. } | RunEvent::Retrying { .. } | RunEvent::Note { .. } => {}
+        }
         match event {
             RunEvent::Started { run, resumed: true, .. } => self.note(&format!("resuming run {run}\n")),
             RunEvent::Started { .. } => {}
@@ -83,6 +110,33 @@ impl<'a> Printer<'a> {
             }
             RunEvent::Note { text } => self.note(&format!("{}\n", printable(&text))),
             RunEvent::Ended(ended) => self.print_outcome(&mut state, &ended),
+        }
+    }
+
+    /// Begins the wait for the first reply of the model.
+    pub(crate) fn begin_wait(&self) {
+        let mut state = self.state();
+        state.running_calls = 0;
+        state.wait_steps = Some(0);
+    }
+
+    /// Draws the wait for the model, if there is one. Call it every [`WAIT_STEP`].
+    pub(crate) fn draw_wait(&self) {
+        let mut state = self.state();
+        if !self.is_terminal || self.output.json {
+            return;
+        }
+        let Some(steps) = &mut state.wait_steps else { return };
+        *steps = steps.saturating_add(1);
+        let (frame, waited) = (WAIT_FRAMES[*steps as usize % WAIT_FRAMES.len()], WAIT_STEP * *steps);
+        self.output.control(ERASE_LINE);
+        self.note(&format!("{frame} {} s", waited.as_secs()));
+        state.shows_wait = true;
+    }
+
+    fn erase_wait(&self, state: &mut PrinterState) {
+        if std::mem::take(&mut state.shows_wait) {
+            self.output.control(ERASE_LINE);
         }
     }
 

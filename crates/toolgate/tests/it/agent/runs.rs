@@ -94,6 +94,7 @@ fn json_output_has_events_and_runs_are_listed() {
     let shown = program.run(&format!("runs show {}", &id[..18]));
     assert_eq!(shown.code, 0, "{shown}");
     assert!(shown.stdout.contains("> say hi") && shown.stdout.contains("✓ echo"), "{shown}");
+    assert!(shown.stdout.contains("▸ echo {\"message\":\"hi\"}"), "{shown}");
     let none = program.run("runs show nothing");
     assert_eq!(none.code, 1, "{none}");
 }

@@ -87,3 +87,79 @@ fn lines_are_edited_at_a_terminal() {
     assert!(history.starts_with("/from-before\n/grüß\n/hello\n"), "{history}");
     assert!(!history.contains("cancelled"), "{history}");
 }
+
+/// Typing while a question appears does not answer it.
+#[test]
+fn a_word_answers_no_approval() {
+    let model = ScriptedModel::start(&json!([
+        { "calls": [call("c1", "echo", json!({ "message": "hi" }))] },
+        { "text": "Done." },
+    ]));
+    let program = project(&model, &json!({ "registries": { "mcp": "mcp.json" } })).with("TERM", "xterm");
+    program.write("mcp.json", json!({ "servers": { "kit": entry("good") } }).to_string());
+    program.write(
+        "policy.cedar",
+        "@id(\"care\") @ask(\"Shall it?\") forbid(principal, action == Action::\"call\", resource in Server::\"kit\");",
+    );
+    let mut screen = TerminalSession::open(&program, &["chat"]);
+    screen.wait("› ", 1);
+    screen.keys("say hi\r");
+    screen.wait("[y/N]", 1);
+    screen.keys("yes, and then\n");
+    screen.wait("one key answers", 1);
+    screen.wait("[y/N]", 2);
+    assert_eq!(model.seen().len(), 1, "nothing was called");
+    screen.keys("y");
+    screen.wait("Done.", 1);
+    screen.wait("✓ [1] echo", 1);
+    screen.wait_for_prompt();
+    screen.keys("\u{4}");
+    assert_eq!(screen.child.wait().expect("it ends").code(), Some(0), "{}", screen.shown());
+}
+
+#[test]
+fn several_lines_are_one_message() {
+    let model = ScriptedModel::start(&json!([{ "text": "One." }, { "text": "Two." }, { "text": "Three." }]));
+    let program = project(&model, &json!({})).with("TERM", "xterm");
+    let mut screen = TerminalSession::open(&program, &["chat"]);
+    screen.wait_for_prompt();
+    screen.keys("\u{1b}[200~first\nsecond\nthird\u{1b}[201~");
+    screen.wait("third", 1);
+    screen.keys("\r");
+    screen.wait("One.", 1);
+    screen.wait_for_prompt();
+    screen.keys("begin\\\rend\r");
+    screen.wait("Two.", 1);
+    let content = |turn: usize| {
+        let seen = model.seen()[turn].clone();
+        let messages = seen["messages"].as_array().expect("messages").clone();
+        messages.last().expect("a message")["content"].as_str().expect("a text").to_owned()
+    };
+    assert_eq!((content(0).as_str(), content(1).as_str()), ("first\nsecond\nthird", "begin\nend"));
+    // A new chat has no messages of the one before.
+    screen.wait_for_prompt();
+    screen.keys("/ne\t\r");
+    screen.wait("run ", 2);
+    screen.wait_for_prompt();
+    screen.keys("hello\r");
+    screen.wait("Three.", 1);
+    assert!(!model.seen()[2].to_string().contains("begin"), "{}", model.seen()[2]);
+    screen.wait_for_prompt();
+    screen.keys("\u{4}");
+    assert_eq!(screen.child.wait().expect("it ends").code(), Some(0), "{}", screen.shown());
+}
+
+/// The wait for the model is drawn until its first words.
+#[test]
+fn the_wait_for_the_model_is_drawn() {
+    let model = ScriptedModel::start(&json!([{ "text": "At last.", "delay_ms": 1500 }]));
+    let program = project(&model, &json!({})).with("TERM", "xterm");
+    let mut screen = TerminalSession::open(&program, &["chat"]);
+    screen.wait_for_prompt();
+    screen.keys("hello\r");
+    screen.wait(" 1 s", 1);
+    screen.wait("\r\u{1b}[KAt last.", 1);
+    screen.wait_for_prompt();
+    screen.keys("\u{4}");
+    assert_eq!(screen.child.wait().expect("it ends").code(), Some(0), "{}", screen.shown());
+}

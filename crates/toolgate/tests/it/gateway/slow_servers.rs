@@ -79,6 +79,7 @@ fn commands_do_not_wait_for_a_silent_server() {
 /// A server that hangs is asked for its list for each new kind of client. The first one waits for a moment, others do not,
 /// also if the first one leaves; clients are notified when the lists arrive.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the server hangs in real time")]
 fn a_hanging_server_delays_one_list() {
     let kit = TestServer::start("good");
     let hanging = json!({
