@@ -15,6 +15,8 @@ use crate::model::Part;
 const MAX_MEDIA: usize = 4;
 /// Base64 bytes of one image or audio clip.
 const MAX_MEDIA_BYTES: usize = 5 << 20;
+/// Bytes of a text that is kept whole beside longer ones.
+const MAX_SHORT_BYTES: usize = 512;
 /// Results with a confidence below this carry it in their text.
 const LOW_CONFIDENCE: f64 = 0.5;
 
@@ -130,16 +132,29 @@ fn hints_text(hints: &AgentHints, good: bool) -> Option<String> {
     (!notes.is_empty()).then(|| format!("[{}]", notes.join("; ")))
 }
 
-/// Truncates the text of all parts to `most` bytes in total, on a character boundary.
+/// Truncates the text of all parts to `most` bytes in total, on a character boundary. Short parts, such as the URI of a
+/// stored result, are kept whole if they leave at least half of the room to long ones.
 fn truncate_text(parts: &mut Vec<Part>, most: usize) {
     let total: usize =
         parts.iter().map(|part| if let Part::Text { text } = part { text.len() } else { 0 }).sum();
     if total <= most {
         return;
     }
-    let mut room = most;
+    let is_short = |text: &str| text.len() <= MAX_SHORT_BYTES;
+    let short: usize = parts
+        .iter()
+        .map(|part| match part {
+            Part::Text { text } if is_short(text) => text.len(),
+            _ => 0,
+        })
+        .sum();
+    let keeps_short = short <= most / 2;
+    let mut room = if keeps_short { most - short } else { most };
     for part in parts.iter_mut() {
         let Part::Text { text } = part else { continue };
+        if keeps_short && is_short(text) {
+            continue;
+        }
         text.truncate(text.floor_char_boundary(room));
         room -= text.len();
     }
@@ -196,6 +211,22 @@ mod tests {
         truncate_text(&mut parts, 7);
         assert_eq!(parts[0], text_part("äää"));
         assert!(matches!(&parts[1], Part::Text { text } if text == "r"), "{parts:?}");
+    }
+
+    #[test]
+    fn keeps_the_uri_of_a_stored_result() {
+        let link = "[resource toolgate://results/0123 · rest]";
+        let mut parts = vec![text_part("ä".repeat(4_000)), text_part(link), text_part("x".repeat(4_000))];
+        truncate_text(&mut parts, 2_000);
+        let texts: Vec<_> = parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Text { text } => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(texts[1], link);
+        assert!(texts[0].len() + link.len() <= 2_000 && texts[0].len() > 1_900, "{}", texts[0].len());
     }
 
     #[test]

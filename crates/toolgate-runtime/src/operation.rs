@@ -108,6 +108,8 @@ pub struct CallOrigin {
     pub access: Option<Arc<AccessRules>>,
     /// Asks the person behind this call for approval. The responder of the runtime, if there is none.
     pub approver: Option<CallApprover>,
+    /// Bytes of a result that the front end can pass on. Longer ones are stored, as if `results.max_inline` said so.
+    pub max_inline: Option<usize>,
 }
 
 /// The responder of one call.

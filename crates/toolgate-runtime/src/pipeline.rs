@@ -576,7 +576,9 @@ impl Runtime {
         }
         state.reply = Some(reply.raw.clone());
         let untrusted = !tool.trusted || reply.untrusted;
-        let (reply, truncated) = results.truncate(&caller.id, (&tool.name, untrusted), reply).await;
+        let max_inline = operation.origin.max_inline;
+        let stored = results.truncate(&caller.id, (&tool.name, untrusted), max_inline, reply);
+        let (reply, truncated) = stored.await;
         if let Some(truncated) = truncated {
             state.record_stage(
                 Stage::Keep,

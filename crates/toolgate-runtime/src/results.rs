@@ -102,9 +102,12 @@ impl ResultStore {
         self: &Arc<Self>,
         caller: &CallerId,
         (tool, untrusted): (&str, bool),
+        max_inline: Option<usize>,
         reply: ToolReply,
     ) -> (ToolReply, Option<TruncatedResult>) {
-        let (max_inline, total) = (self.limits.max_inline.as_usize(), reply.raw.bytes().len());
+        let configured = self.limits.max_inline.as_usize();
+        let max_inline = max_inline.map_or(configured, |limit| limit.min(configured));
+        let total = reply.raw.bytes().len();
         if total <= max_inline {
             return (reply, None);
         }

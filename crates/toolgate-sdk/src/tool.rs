@@ -145,7 +145,7 @@ impl Tool {
             call_id: None,
         };
         let status = if error.is_none() { ResultStatus::Success } else { ResultStatus::Error };
-        ToolResult { status, data, error, agent_hints, metadata }
+        ToolResult { status, data, content: None, error, agent_hints, metadata }
     }
 
     async fn run(&self, arguments: Value, context: Context) -> Result<(Value, Hints), ToolError> {

@@ -463,6 +463,9 @@ pub struct ToolResult<D, E = CallError> {
     pub status: ResultStatus,
     /// Data returned by the tool; never `null` if the call succeeded.
     pub data: Option<D>,
+    /// The content blocks, such as texts and images, that say more than the structured content in `data`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<D>,
     /// Error, if the call failed.
     pub error: Option<E>,
     /// Suggested next steps, and how far to trust the result.

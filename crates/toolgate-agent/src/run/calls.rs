@@ -235,6 +235,7 @@ impl Run<'_> {
         let origin = CallOrigin {
             forwarded: self.forwarded_client(runtime, call),
             agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            max_inline: Some(self.agent.model.max_result_bytes()),
             ..self.origin()
         };
         let operation = Operation::tool(call.name.clone(), RawJson::from_value(arguments));

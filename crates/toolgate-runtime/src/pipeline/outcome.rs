@@ -2,6 +2,7 @@
 //!
 //! The outcome of a call holds the facts; most front ends need a small part of the hints, and some need none. Invariant: rendering changes no statistics, taint or record.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::date;
 use crate::results::TruncatedResult;
 use crate::running_calls::RunningCall;
 use crate::runtime::Runtime;
-use crate::stage::content::related_resources;
+use crate::stage::content::{content_beside, related_resources};
 use crate::stage::hints::{
     self, CallFacts, FollowUps, NextTools, ResultSource, SchemaFit, StatsSnapshot, SuggestedAction,
 };
@@ -120,11 +121,13 @@ impl Runtime {
         &self,
         caller: &Caller,
         called: &'a CallOutcome,
-    ) -> ToolResult<&'a RawJson, &'a CallError> {
+    ) -> ToolResult<Cow<'a, RawJson>, &'a CallError> {
         let CallResult { status, data, error } = &called.result;
+        let reply = called.reply.as_ref().filter(|_| error.is_none());
         ToolResult {
             status: *status,
-            data: data.as_ref(),
+            data: data.as_ref().map(Cow::Borrowed),
+            content: reply.and_then(content_beside).map(Cow::Owned),
             error: error.as_ref(),
             agent_hints: self.agent_hints(caller, called),
             metadata: called.metadata(),

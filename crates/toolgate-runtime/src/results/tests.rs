@@ -37,11 +37,11 @@ fn id(name: &str) -> CallerId {
 async fn stores_results_for_their_caller() {
     let folder = tempfile::tempdir().unwrap();
     let results = results(folder.path(), 100, hour(), 10_000);
-    let (small, truncated) = results.truncate(&id("ann"), ("find", false), text("small")).await;
+    let (small, truncated) = results.truncate(&id("ann"), ("find", false), None, text("small")).await;
     assert!(truncated.is_none() && small.raw == text("small").raw);
 
     let full = text(&format!("{} hunter2-hunter2 {}", "ä".repeat(300), "z".repeat(300)));
-    let (result, truncated) = results.truncate(&id("ann"), ("find", false), full.clone()).await;
+    let (result, truncated) = results.truncate(&id("ann"), ("find", false), None, full.clone()).await;
     let TruncatedResult { uri: Some(uri), shown: 100, total } = truncated.unwrap() else {
         panic!("the preview has 100 bytes")
     };
@@ -62,8 +62,13 @@ async fn stores_results_for_their_caller() {
     {
         assert!(matches!(results.read(&id("ann"), bad).await, Err(ReadError::Absent(_))), "{bad}");
     }
-    let again = results.truncate(&id("ann"), ("find", false), full).await.1.unwrap();
+    let again = results.truncate(&id("ann"), ("find", false), None, full).await.1.unwrap();
     assert_eq!(again.uri, Some(uri), "equal results share one file");
+    for (limit, shown) in [(40, 40), (100_000, 100)] {
+        let full = text(&"b".repeat(300));
+        let (_, truncated) = results.truncate(&id("ann"), ("find", false), Some(limit), full).await;
+        assert_eq!(truncated.map(|truncated| truncated.shown), Some(shown), "the smaller limit counts");
+    }
 }
 
 #[tokio::test]
@@ -71,14 +76,19 @@ async fn results_expire_and_disk_use_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let files = || fs_err::read_dir(folder.path().join(FOLDER)).unwrap().count();
     let short = results(folder.path(), 10, "1ms".parse().unwrap(), 1_000);
-    let uri =
-        short.truncate(&id("ann"), ("find", false), text(&"a".repeat(300))).await.1.unwrap().uri.unwrap();
+    let uri = short
+        .truncate(&id("ann"), ("find", false), None, text(&"a".repeat(300)))
+        .await
+        .1
+        .unwrap()
+        .uri
+        .unwrap();
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert!(short.read(&id("ann"), &uri).await.is_err(), "it has expired");
     let long = results(folder.path(), 10, hour(), 1_000);
     for letter in ["b", "c", "d", "e"] {
         assert!(
-            long.truncate(&id("ann"), ("find", false), text(&letter.repeat(300)))
+            long.truncate(&id("ann"), ("find", false), None, text(&letter.repeat(300)))
                 .await
                 .1
                 .unwrap()
@@ -87,7 +97,8 @@ async fn results_expire_and_disk_use_is_bounded() {
         );
     }
     assert!((1..=2).contains(&files()), "there is room for two, and there are {}", files());
-    let too_large = long.truncate(&id("ann"), ("find", false), text(&"f".repeat(2_000))).await.1.unwrap();
+    let too_large =
+        long.truncate(&id("ann"), ("find", false), None, text(&"f".repeat(2_000))).await.1.unwrap();
     assert_eq!(too_large.uri, None, "a result that cannot be stored has no URI");
 }
 

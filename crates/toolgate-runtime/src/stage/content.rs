@@ -140,6 +140,27 @@ impl ToolReply {
     }
 }
 
+/// Returns the content blocks of a reply with structured content, unless they only repeat it as text.
+pub(crate) fn content_beside(reply: &RawJson) -> Option<RawJson> {
+    #[derive(Deserialize)]
+    struct TextBlock<'a> {
+        r#type: Cow<'a, str>,
+        #[serde(default)]
+        text: Cow<'a, str>,
+    }
+    let fields = ReplyFields::of(reply);
+    let (structured, content) = (fields.structured_content?, fields.content?);
+    let repeats = match serde_json::from_str::<Vec<TextBlock<'_>>>(content).ok()?.as_slice() {
+        [] => true,
+        [block] if block.r#type == "text" => {
+            let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
+            parse(&block.text).is_some_and(|text| parse(structured) == Some(text))
+        }
+        _ => false,
+    };
+    (!repeats).then(|| reply.slice(content))
+}
+
 /// Resources that the result embeds or links to.
 pub(crate) fn related_resources(reply: &RawJson) -> Vec<RelatedResource> {
     #[derive(Deserialize)]
@@ -217,4 +238,19 @@ fn quote_cleans_redacts_and_truncates() {
     let quoted = quote("401: Authorization: Bearer sk-abcdefghijklmnopqrstuvwx");
     assert!(!quoted.contains("abcdefghij"), "{quoted}");
     assert_eq!(quote(&"x".repeat(1 << 20)).chars().count(), MAX_QUOTE_CHARS + 1);
+}
+
+#[test]
+fn content_is_kept_beside_structured_content() {
+    let found = |reply: serde_json::Value| {
+        content_beside(&RawJson::from_value(&reply)).map(|content| content.parse().expect("JSON"))
+    };
+    let text = |text: &str| serde_json::json!([{ "type": "text", "text": text }]);
+    let reply = |content| serde_json::json!({ "content": content, "structuredContent": { "n": 1 } });
+    assert_eq!(found(reply(text("{ \"n\": 1 }"))), None, "the same, as text");
+    assert_eq!(found(reply(text("n is 1"))), Some(text("n is 1")));
+    assert_eq!(found(reply(serde_json::json!([]))), None);
+    assert_eq!(found(serde_json::json!({ "content": text("n is 1") })), None, "`data` has it");
+    let image = serde_json::json!([{ "type": "image", "data": "AAAA", "mimeType": "image/png" }]);
+    assert_eq!(found(reply(image.clone())), Some(image));
 }

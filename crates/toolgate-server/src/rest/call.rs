@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 use toolgate_json::{CallArguments, RawJson};
-use toolgate_mcp::{Forwarded, TraceContext};
+use toolgate_mcp::TraceContext;
 use toolgate_runtime::{CallOrigin, CallOutcome, Operation, OperationTarget, Runtime, SessionId};
 use toolgate_types::{Caller, Stage};
 
@@ -215,16 +215,12 @@ fn call_request(auth: &Authenticated, name: String, call_body: CallBody) -> Oper
     }
     let arguments = call_body.arguments.map_or_else(CallArguments::empty, CallArguments::from);
     let origin = CallOrigin {
-        client_approves: false,
         user: user_id,
         session: session_id.map(SessionId::Claimed),
         agent_version,
         metadata: metadata.map(Json::Object),
-        forwarded: Forwarded::default(),
-        hidden: false,
-        profile: None,
         access: auth.access(),
-        approver: None,
+        ..CallOrigin::default()
     };
     Operation { target: OperationTarget::Tool(name), arguments, trace, origin, full_result: false }
 }

@@ -1,5 +1,6 @@
 //! `toolgate tools list|show|call`. Changes are in [`change`], tests of examples in [`examples`].
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -249,7 +250,7 @@ fn call(args: &CallArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
 
 /// Prints the result envelope, with the pipeline stages if they are given.
 fn print_envelope(
-    envelope: &ToolResult<&RawJson, &CallError>,
+    envelope: &ToolResult<Cow<'_, RawJson>, &CallError>,
     steps: Option<&Vec<CallStep>>,
     has_server: bool,
     output: &Output,

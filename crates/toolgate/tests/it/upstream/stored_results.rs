@@ -45,6 +45,8 @@ fn stored_by_one_process_and_read_by_another() {
     assert_eq!(plain.stdout, "501: the needle is here\n", "{plain}");
     let page = read("offset=100 length=10 --as ann");
     assert_eq!(page.json()["data"]["nextOffset"], 110, "{page}");
+    let text = page.json()["content"][0]["text"].as_str().map(str::len);
+    assert_eq!(text, Some(10), "the text is beside the place: {page}");
     let other_callers = read("--as bob");
     assert_eq!(other_callers.json()["error"]["code"], "tool_execution_error", "{other_callers}");
     assert!(other_callers.stdout.contains("there is no stored result"), "{other_callers}");
