@@ -26,7 +26,7 @@ use crate::Gateway;
 use crate::auth::{Authenticated, HttpError};
 use crate::response::{Response, ResponseBody};
 
-/// Time after which a client that was refused may try again.
+/// Time until a refused client may try again.
 const RETRY_AFTER: Duration = Duration::from_secs(15);
 
 /// Streams that are open, by caller.
