@@ -23,6 +23,7 @@ use crate::route::{AdmittedRequest, BodyLimit, Handler, Requirement, Route, Rout
 mod actions;
 mod files;
 mod form;
+mod live_call;
 mod login;
 mod pages;
 mod session;
@@ -127,6 +128,7 @@ pub(crate) fn rows() -> Vec<Route> {
         page("/inbox/{id}", pages::inbox::show),
         page("/runs", pages::runs::list),
         page("/runs/{id}", pages::runs::show),
+        page("/runs/{id}/events", pages::runs::events),
         page("/policy", pages::policy::show),
         form_page("/policy", pages::policy::submit),
         page("/callers", pages::callers::list),
