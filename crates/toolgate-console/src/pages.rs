@@ -23,7 +23,7 @@ pub use result::{Part, Table, TreeRowKind};
 
 /// The sources of all templates, for tests.
 #[doc(hidden)]
-pub const TEMPLATES: [&str; 28] = [
+pub const TEMPLATES: [&str; 29] = [
     include_str!("../templates/caller.html"),
     include_str!("../templates/callers.html"),
     include_str!("../templates/connect.html"),
@@ -33,6 +33,7 @@ pub const TEMPLATES: [&str; 28] = [
     include_str!("../templates/inbox.html"),
     include_str!("../templates/key.html"),
     include_str!("../templates/layout.html"),
+    include_str!("../templates/logged_in.html"),
     include_str!("../templates/login.html"),
     include_str!("../templates/new_server.html"),
     include_str!("../templates/new_tool.html"),
@@ -70,14 +71,18 @@ macro_rules! page {
 }
 
 page! {
+    /// The form of a login, with the labels and paths of logins at issuers.
     LoginPage "login.html" {
         theme: Theme,
         assets: &'static Assets,
         heading: String,
         failure: Option<Notice>,
         form: bool,
+        issuers: Vec<(String, String)>,
         next: String,
     }
+    /// Leads on to a page after a login at an issuer.
+    LoggedInPage "logged_in.html" { theme: Theme, assets: &'static Assets, next: String, }
     ErrorPage "error.html" {
         frame: Frame,
         heading: String,

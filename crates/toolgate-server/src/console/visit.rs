@@ -93,6 +93,12 @@ impl Visit {
         self.gateway.authenticator.is_secure(&self.source)
     }
 
+    /// The origin of the gateway, as the browser sees it.
+    pub(super) fn origin(&self) -> String {
+        super::origin(&self.gateway, &self.source, &self.parts)
+            .unwrap_or_else(|| "http://localhost".to_owned())
+    }
+
     pub(super) fn caller(&self) -> &str {
         self.auth.caller.id.as_str()
     }

@@ -9,6 +9,7 @@ mod callers;
 mod calls_over_time;
 mod console;
 mod console_content;
+mod console_login;
 mod console_runs;
 mod console_try;
 mod frameworks;
