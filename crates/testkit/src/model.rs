@@ -5,18 +5,25 @@
 //! A turn has the content of the response: `text`, `calls` (`id`, `name`, `arguments`, which may be a string that is
 //! not JSON), `stop` (`length`, `refused`), `usage` (`input`, `output`, `cached`), and `delay_ms` before it; or a
 //! failure: `status` with `headers` and `error`, `breaks` (ends halfway), `garbage` (invalid JSON), `silent` (no response).
+//! With `waits`, the second half of a stream comes once a file of this name exists.
 
 mod encode;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::{log, print_error};
+
+/// Interval at which a file is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// API protocol of a vendor.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,7 +99,13 @@ fn serve(mut connection: &TcpStream, script: &ModelScript) -> std::io::Result<()
     if turn["breaks"] == true {
         events.truncate(events.len() / 2);
     }
-    for event in events {
+    let half = events.len() / 2;
+    for (at, event) in events.iter().enumerate() {
+        if let Some(file) = turn["waits"].as_str().filter(|_| at == half) {
+            while !Path::new(file).exists() {
+                sleep(POLL_INTERVAL);
+            }
+        }
         connection.write_all(event.as_bytes())?;
         connection.flush()?;
     }

@@ -15,6 +15,7 @@ use toolgate_runtime::Runtime;
 use toolgate_runtime::runtime::AccessRules;
 use toolgate_server::{Gateway, check_issuers};
 use toolgate_store::registry::RegistryProblem;
+use toolgate_types::KeyHash;
 
 use crate::callers::{self, GatewayCallers};
 use crate::event::{AppEvent, EventHandler};
@@ -133,10 +134,14 @@ impl ProjectFiles {
 
 /// Returns everything of a configuration that is no entry of the registry, to compare it. Keys are in it as hashes.
 fn settings(config: &Config) -> Json {
+    let logins = config.serve.jwt.iter().filter_map(|issuer| issuer.login.as_ref());
+    let login_secrets: Vec<_> =
+        logins.map(|login| login.client_secret.as_ref().map(|secret| KeyHash::of(secret.expose()))).collect();
     let mut settings = json!({
         "serve": config.serve,
         "limits": config.limits,
         "groups": config.groups,
+        "login_secrets": login_secrets,
         "callers": config.callers,
         "caller_descriptions": config.caller_descriptions,
         "caller_keys": config.caller_keys,

@@ -12,6 +12,8 @@ const parse = (page) => new DOMParser().parseFromString(policy ? policy.createHT
 
 // Updates: the parts of a page with an id are replaced by those of the same page, fetched again.
 
+// Parts with the content of a form.
+const KEPT = ['same', 'try', 'why', 'outcome'];
 let paused = false;
 let fetching = null;
 let again = false;
@@ -50,7 +52,7 @@ async function refresh() {
       const main = $('main');
       const counts = $('#waiting');
       for (const part of [...$$(':scope > [id], :scope > .stack > [id]', main), ...(counts ? [counts] : [])]) {
-        if (part.id === 'same' || part.id === 'outcome') continue;
+        if (KEPT.includes(part.id)) continue;
         const fresh = page.getElementById(part.id);
         if (fresh && part.isConnected) replace(part, fresh);
       }
@@ -217,8 +219,130 @@ document.addEventListener('submit', (event) => {
   if (form.dataset.sent) { event.preventDefault(); return; }
   form.dataset.sent = '1';
   form.setAttribute('aria-busy', 'true');
+  if (form.dataset.liveForm === undefined && form.dataset.cancel === undefined) return;
+  event.preventDefault();
+  if (form.dataset.cancel !== undefined) cancel(form);
+  else send(form, new FormData(form, event.submitter));
+});
+document.addEventListener('change', ({ target }) => {
+  if (target.dataset.form === undefined || target.form.dataset.sent) return;
+  const entered = new FormData(target.form);
+  entered.set('do', 'form');
+  target.form.dataset.sent = '1';
+  send(target.form, entered);
 });
 addEventListener('pageshow', () => $$('form[data-sent]').forEach((form) => { delete form.dataset.sent; form.removeAttribute('aria-busy'); }));
+
+// The form of a tool: sent without leaving the page, with the progress of the call.
+
+async function send(form, entered) {
+  const action = entered.get('do') ?? '';
+  const accept = action === 'call' ? 'text/event-stream' : 'text/html';
+  try {
+    const response = await fetch(form.action, { method: 'POST', body: new URLSearchParams(entered), headers: { accept } });
+    if (response.redirected) { location.assign(response.url); return; }
+    if (response.headers.get('content-type')?.startsWith('text/event-stream')) await watch(response.body);
+    else show(await response.text(), action);
+  } catch {
+    progress({ message: 'The connection was lost. The list of executions has the result, if there is one.' });
+    delete form.dataset.sent;
+    form.removeAttribute('aria-busy');
+  }
+}
+
+function show(text, action = '') {
+  const fresh = $('main', parse(text));
+  if (!fresh) throw new Error('no page');
+  const focused = document.activeElement?.id;
+  $('main').replaceWith(document.importNode(fresh, true));
+  enhance($('main'));
+  const [, list] = /^remove:(.*)\/\d+$/.exec(action) ?? [];
+  const next = $('#outcome') ?? $('#why') ?? document.getElementById(list === undefined ? focused : `add${list}`);
+  if (next?.id === 'outcome' || next?.id === 'why') next.scrollIntoView({ block: 'nearest' });
+  next?.focus({ preventScroll: true });
+}
+
+function progress(now) {
+  const box = $('#progress');
+  if (!box) return;
+  box.hidden = false;
+  if (now.message) $('[data-progress-text]', box).textContent = now.message;
+  const bar = $('progress', box);
+  if (typeof now.total === 'number' && now.total > 0) { bar.max = now.total; bar.value = now.progress; }
+}
+
+function log({ level, data }) {
+  const list = $('#progress [data-progress-log]');
+  if (!list) return;
+  list.hidden = false;
+  if (list.childNodes.length > 200) list.firstChild.remove();
+  list.append(`${level ?? 'info'}: ${typeof data === 'string' ? data : JSON.stringify(data)}\n`);
+  list.scrollTop = list.scrollHeight;
+}
+
+async function watch(body) {
+  progress({});
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = '';
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error('no result');
+    text += value;
+    for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
+      const lines = text.slice(0, end).split('\n');
+      text = text.slice(end + 2);
+      const kind = lines.find((line) => line.startsWith('event: '))?.slice(7);
+      const data = lines.filter((line) => line.startsWith('data: ')).map((line) => line.slice(6)).join('\n');
+      if (kind === 'page') { show(data); return; }
+      if (kind === 'started') running(JSON.parse(data).callId);
+      if (kind === 'progress') progress(JSON.parse(data));
+      if (kind === 'log') log(JSON.parse(data));
+    }
+  }
+}
+
+function running(call) {
+  const form = $('#progress [data-cancel]');
+  if (!form) return;
+  form.elements.$path.value = call;
+  $('button', form).disabled = false;
+}
+
+async function cancel(form) {
+  progress({ message: 'The call is being cancelled.' });
+  const body = new URLSearchParams(new FormData(form));
+  await fetch(form.action, { method: 'POST', body, headers: { accept: 'application/json' } }).catch(() => {});
+}
+
+// A run: the text of the model as it is written. The page has everything else.
+
+function followRun() {
+  const box = $('[data-follow]');
+  if (!box) return;
+  const writing = $('[data-writing]', box);
+  let said = 0;
+  let over = false;
+  let source = null;
+  const write = (text) => { writing.textContent = text; box.hidden = !text.trim(); };
+  const open = () => {
+    write('');
+    source = new EventSource(box.dataset.follow);
+    source.addEventListener('text', (event) => write(writing.textContent + JSON.parse(event.data).text));
+    source.addEventListener('again', () => write(''));
+    source.addEventListener('said', () => { said = writing.textContent.length; soon(); });
+    for (const kind of ['call', 'result']) source.addEventListener(kind, soon);
+    // A run that was resumed has an earlier end, so only the end of the stream is the last one.
+    for (const kind of ['begun', 'text', 'said', 'call']) source.addEventListener(kind, () => { over = false; });
+    source.addEventListener('ended', () => { over = true; write(''); soon(); });
+    source.addEventListener('error', () => { if (over) source.close(); });
+  };
+  document.addEventListener('console:refreshed', () => { write(writing.textContent.slice(said)); said = 0; });
+  document.addEventListener('visibilitychange', () => {
+    if (document.hidden) source?.close();
+    else if (!over) open();
+  });
+  if (!document.hidden) open();
+}
 
 // Notifications, on request
 
@@ -240,3 +364,4 @@ function enhance(root) {
 
 enhance(document);
 follow();
+followRun();

@@ -11,6 +11,7 @@ pub mod form;
 pub mod frame;
 pub mod pages;
 pub mod rest;
+pub mod schema;
 pub mod text;
 
 /// A page that can be rendered.

@@ -6,22 +6,24 @@ use serde_json::Value as Json;
 use crate::assets::Assets;
 use crate::difference::{DifferenceRow, compare};
 use crate::escape::json_for_form;
-use crate::form::{Field, SchemaRow};
+use crate::form::Field;
 use crate::frame::{Frame, Notice, Theme};
 use crate::rest::{
     AccessChange, Caller, CallerDecision, Configuration, Execution, Figures, Found, HeldBack, Imported, Item,
     Key, LogState, Matrix, Outcome, Policy, PolicyCheck, PolicyReplay, PolicyVersion, Problem, Question,
     RecordedError, Run, Server, Step, TestedServer, Tool, Totals, Why,
 };
+use crate::schema::SchemaRow;
 use crate::text;
 
 mod result;
+mod run;
 
-pub use result::{Part, Table};
+pub use result::{Part, Table, TreeRowKind};
 
 /// The sources of all templates, for tests.
 #[doc(hidden)]
-pub const TEMPLATES: [&str; 28] = [
+pub const TEMPLATES: [&str; 29] = [
     include_str!("../templates/caller.html"),
     include_str!("../templates/callers.html"),
     include_str!("../templates/connect.html"),
@@ -31,6 +33,7 @@ pub const TEMPLATES: [&str; 28] = [
     include_str!("../templates/inbox.html"),
     include_str!("../templates/key.html"),
     include_str!("../templates/layout.html"),
+    include_str!("../templates/logged_in.html"),
     include_str!("../templates/login.html"),
     include_str!("../templates/new_server.html"),
     include_str!("../templates/new_tool.html"),
@@ -68,14 +71,18 @@ macro_rules! page {
 }
 
 page! {
+    /// The form of a login, with the labels and paths of logins at issuers.
     LoginPage "login.html" {
         theme: Theme,
         assets: &'static Assets,
         heading: String,
         failure: Option<Notice>,
         form: bool,
+        issuers: Vec<(String, String)>,
         next: String,
     }
+    /// Leads on to a page after a login at an issuer.
+    LoggedInPage "logged_in.html" { theme: Theme, assets: &'static Assets, next: String, }
     ErrorPage "error.html" {
         frame: Frame,
         heading: String,
@@ -531,73 +538,6 @@ impl Question {
             (None, Some(true)) => "declined",
             _ => self.state.as_deref().unwrap_or("open"),
         }
-    }
-}
-
-/// A row of the table of budgets.
-struct BudgetRow {
-    name: String,
-    spent: String,
-    limit: String,
-    width: Option<String>,
-}
-
-/// An entry of a run.
-struct TimelineEntry {
-    kind: String,
-    title: String,
-    text: String,
-    json: String,
-}
-
-impl Run {
-    fn is_active(&self) -> bool {
-        self.active || self.state == "running"
-    }
-
-    fn spending(&self) -> String {
-        let number = |name: &str| self.spent.as_ref().and_then(|spent| spent[name].as_u64());
-        let parts = [
-            number("turns").map(|turns| format!("{turns} turns")),
-            number("calls").map(|calls| format!("{calls} calls")),
-            number("tokens").map(|tokens| format!("{tokens} tokens")),
-        ];
-        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-    }
-
-    fn budgets(&self) -> Vec<BudgetRow> {
-        let Some(spent) = self.spent.as_ref().and_then(Json::as_object) else { return Vec::new() };
-        let value = |name: &str, value: &Json| match (name, value.as_u64(), value.as_f64()) {
-            ("timeMs", Some(millis), _) => text::millis(millis),
-            (_, Some(number), _) => number.to_string(),
-            (_, None, Some(number)) => format!("{number:.4}"),
-            _ => String::new(),
-        };
-        let row = |(name, of): (&String, &Json)| {
-            let limit = self.budget.as_ref().map_or(&Json::Null, |budget| &budget[name.as_str()]);
-            let share = of.as_f64().zip(limit.as_f64()).filter(|(_, limit)| *limit > 0.0);
-            BudgetRow {
-                name: if name == "timeMs" { "time".to_owned() } else { name.clone() },
-                spent: value(name, of),
-                limit: if limit.is_null() { "no limit".to_owned() } else { value(name, limit) },
-                width: share.map(|(spent, limit)| format!("{:.1}", (spent / limit * 40.0).clamp(0.0, 40.0))),
-            }
-        };
-        spent.iter().filter(|(_, value)| !value.is_null()).map(row).collect()
-    }
-
-    fn timeline(&self) -> Vec<TimelineEntry> {
-        let entry = |entry: &Json| {
-            let word =
-                |names: &[&str]| names.iter().find_map(|name| entry[*name].as_str()).unwrap_or_default();
-            TimelineEntry {
-                kind: word(&["event", "entry", "kind"]).to_owned(),
-                title: word(&["tool", "name"]).to_owned(),
-                text: text::cut(word(&["text", "answer", "message", "reason"]).to_owned(), 4_000),
-                json: text::pretty(entry),
-            }
-        };
-        self.entries.iter().map(entry).collect()
     }
 }
 

@@ -271,14 +271,16 @@ answers! {
     Run {
         run: String,
         began: String,
-        ended: Option<String>,
         caller: String,
         model: String,
         task: String,
         state: String,
-        active: bool,
-        budget: Option<Json>,
-        spent: Option<Json>,
+        turns: u64,
+        calls: u64,
+        writes: u64,
+        usage: Json,
+        cost: Option<f64>,
+        budgets: Json,
         entries: Vec<Json>,
     }
     Policy {

@@ -112,7 +112,7 @@ pub struct Denied {
 static PERMISSIONS_LABEL: LazyLock<Arc<[String]>> = LazyLock::new(|| Arc::new(["permissions".to_owned()]));
 
 /// The permissions check together with the optional rule set.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Policy {
     rules: Option<RuleSet>,
 }

@@ -26,7 +26,7 @@ use toolgate_types::serve::CertificateMatch;
 use toolgate_types::tool::Permission;
 use toolgate_types::{Caller, CallerId, ErrorCode, Group, KeyHash, ServeConfig};
 
-use crate::console::ConsoleSession;
+use crate::console::{ConsoleSession, SessionCredential};
 use crate::listener::tls::PeerCertificate;
 use crate::listener::{ConnectionEnds, ConnectionSource, client_key};
 pub use crate::response::HttpError;
@@ -35,10 +35,12 @@ use crate::routes::EXPLICIT_PERMISSIONS;
 mod authenticated;
 mod callers;
 mod failures;
+mod issuer_client;
 mod jwks;
 mod jwt;
 mod lifetime;
 mod link_client;
+mod oidc;
 pub(crate) mod protected_resource;
 mod proxies;
 mod rules;
@@ -49,8 +51,10 @@ pub(crate) use authenticated::Authenticated;
 use failures::KeyFailures;
 pub use jwks::JwksError;
 use jwt::TokenError;
+pub(crate) use jwt::TokenSession;
 pub(crate) use lifetime::{Credential, CredentialLifetime};
 pub(crate) use link_client::LinkClient;
+pub(crate) use oidc::{LoginSecrets, login_failed};
 pub(crate) use proxies::TrustedProxies;
 use rules::AuthRules;
 pub(crate) use stored::follow_store;
@@ -227,7 +231,7 @@ impl Authenticator {
         Ok((caller, lifetime, state))
     }
 
-    /// Authenticates a session of the console. It ends with its key.
+    /// Authenticates a session of the console. It ends with its key or token.
     pub(crate) async fn authenticate_session(
         &self,
         session: Option<ConsoleSession>,
@@ -237,18 +241,28 @@ impl Authenticator {
         let state = self.state.load_full();
         let ended = || unauthenticated("authentication is required");
         let session = session.ok_or_else(ended)?;
-        let active = state.table.find_by_key(&session.key).ok_or_else(ended)?;
-        let caller = Arc::clone(&active.caller);
-        let client = match source {
-            ConnectionSource::Network(ends, _) => ends.client,
-            ConnectionSource::LocalSocket => IpAddr::from([127, 0, 0, 1]),
+        let (caller, credential, credential_end) = match &session.credential {
+            SessionCredential::Key(key) => {
+                let active = state.table.find_by_key(key).ok_or_else(ended)?;
+                let client = match source {
+                    ConnectionSource::Network(ends, _) => ends.client,
+                    ConnectionSource::LocalSocket => IpAddr::from([127, 0, 0, 1]),
+                };
+                let end = self.use_key(*key, active, client, now).await?;
+                (Arc::clone(&active.caller), Credential::Key(*key), end)
+            }
+            SessionCredential::Token(token) => {
+                let identity = state.rules.tokens.session_identity(token).ok_or_else(ended)?;
+                let caller = state.token_caller(&identity).ok_or_else(ended)?;
+                let end = now + identity.valid_for;
+                (Arc::new(caller), Credential::Token(Arc::new(identity)), Some(end))
+            }
         };
-        let key_end = self.use_key(session.key, active, client, now).await?;
         let left = session.end.saturating_sub(Timestamp::now().as_second());
         let session_end = now + std::time::Duration::from_secs(u64::try_from(left).unwrap_or_default());
-        let end = key_end.map_or(session_end, |end| end.min(session_end));
+        let end = credential_end.map_or(session_end, |end| end.min(session_end));
         state.check_caller_quota(&caller, now)?;
-        let lifetime = CredentialLifetime::new(Credential::Key(session.key), &caller, Some(end));
+        let lifetime = CredentialLifetime::new(credential, &caller, Some(end));
         Ok((caller, lifetime, state))
     }
 

@@ -8,6 +8,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode, Uri};
 use jiff::Timestamp;
+use tokio::sync::Semaphore;
 use toolgate_console::Page;
 use toolgate_console::assets::ASSETS;
 use toolgate_console::frame::Theme;
@@ -15,7 +16,7 @@ use toolgate_console::pages::LoginPage;
 use toolgate_mcp::server::SessionKeys;
 
 use crate::Gateway;
-use crate::auth::HttpError;
+use crate::auth::{HttpError, authority};
 use crate::listener::ConnectionSource;
 use crate::response::{self, Response, ResponseBody};
 use crate::route::{AdmittedRequest, BodyLimit, Handler, Requirement, Route, RouteFuture};
@@ -23,13 +24,15 @@ use crate::route::{AdmittedRequest, BodyLimit, Handler, Requirement, Route, Rout
 mod actions;
 mod files;
 mod form;
+mod live_call;
 mod login;
+mod oidc;
 mod pages;
 mod session;
 mod visit;
 
-pub(crate) use session::ConsoleSession;
 use session::ConsoleSessions;
+pub(crate) use session::{ConsoleSession, SessionCredential};
 use visit::Visit;
 
 /// Content security policy of all pages: nothing from other origins, no inline script or style.
@@ -38,17 +41,21 @@ const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types console",
 );
+/// Logins at issuers that are finished at the same time.
+const MAX_LOGINS: usize = 8;
 /// Cookie with the colours that the browser wants.
 const THEME_COOKIE: &str = "toolgate_theme";
 
 /// State of the console.
 pub(crate) struct Console {
     sessions: ConsoleSessions,
+    /// Logins at issuers that are being finished. Each sends requests.
+    logins: Semaphore,
 }
 
 impl Console {
     pub(crate) fn new(keys: &SessionKeys) -> Self {
-        Self { sessions: ConsoleSessions::new(keys) }
+        Self { sessions: ConsoleSessions::new(keys), logins: Semaphore::new(MAX_LOGINS) }
     }
 
     pub(crate) fn set_keys(&self, keys: &SessionKeys) {
@@ -67,7 +74,7 @@ impl Console {
 }
 
 /// First parts of the paths of pages.
-const PAGES: [&str; 18] = [
+const PAGES: [&str; 19] = [
     "",
     "servers",
     "tools",
@@ -86,6 +93,7 @@ const PAGES: [&str; 18] = [
     "live",
     "assets",
     "key",
+    "oidc",
 ];
 
 /// Returns true if a request is for the console: its errors are pages.
@@ -106,6 +114,8 @@ pub(crate) fn rows() -> Vec<Route> {
         Route::new(Method::GET, "/assets/{file}", Requirement::Public, files::asset),
         Route::new(Method::GET, "/login", Requirement::Public, login::form),
         Route::new(Method::POST, "/login", Requirement::Public, login::enter).reads(BodyLimit::LoginForm),
+        Route::new(Method::GET, "/oidc/login", Requirement::Public, oidc::begin),
+        Route::new(Method::GET, oidc::CALLBACK, Requirement::Public, oidc::finish),
         form_page("/logout", login::leave),
         form_page("/theme", login::theme),
         form_page("/do/{operation}", actions::perform),
@@ -127,6 +137,7 @@ pub(crate) fn rows() -> Vec<Route> {
         page("/inbox/{id}", pages::inbox::show),
         page("/runs", pages::runs::list),
         page("/runs/{id}", pages::runs::show),
+        page("/runs/{id}/events", pages::runs::events),
         page("/policy", pages::policy::show),
         form_page("/policy", pages::policy::submit),
         page("/callers", pages::callers::list),
@@ -182,11 +193,18 @@ pub(crate) fn render_error(error: HttpError, page: Option<Uri>) -> Response {
         heading: format!("{} {}", status.as_u16(), status.canonical_reason().unwrap_or("Error")),
         failure: Some(visit::notice_of(&error)),
         form: false,
+        issuers: Vec::new(),
         next: String::new(),
     };
     let mut response = html(status, &page);
     response::set_error_headers(response.headers_mut(), error.retry_after, None);
     response
+}
+
+/// The origin of the gateway, as the browser sees it. The host was checked before the route: it is one of this gateway.
+fn origin(gateway: &Gateway, source: &ConnectionSource, parts: &Parts) -> Option<String> {
+    let scheme = if gateway.authenticator.is_secure(source) { "https" } else { "http" };
+    Some(format!("{scheme}://{}", authority(parts)?))
 }
 
 fn encode(part: &str) -> String {

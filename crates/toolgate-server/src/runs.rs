@@ -20,6 +20,8 @@ const MAX_RUNS: usize = 32;
 const MAX_RUNS_PER_CALLER: usize = 8;
 /// Live events buffered per watcher. A slow watcher misses partial text, but gets it again with the whole turn.
 const EVENT_BUFFER: usize = 256;
+/// Bytes of an unfinished turn that are kept for watchers that join.
+const MAX_PARTIAL_TEXT: usize = 256 << 10;
 
 /// Request to start a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,6 +133,8 @@ pub(crate) struct ActiveRun {
     pub(crate) events: broadcast::Sender<(u64, Json)>,
     /// Number of finished turns.
     pub(crate) turns: Arc<AtomicU64>,
+    /// Text of the turn that is not finished, for watchers that join now. Locked while an event is sent.
+    partial_text: Arc<Mutex<String>>,
     /// Number of the last event before the run was started or resumed. An `ended` event up to it belongs to an earlier
     /// part of the run.
     pub(crate) resumed_after: Arc<AtomicU64>,
@@ -142,6 +146,7 @@ impl Default for ActiveRun {
             stop: Arc::default(),
             events: broadcast::Sender::new(EVENT_BUFFER),
             turns: Arc::default(),
+            partial_text: Arc::default(),
             resumed_after: Arc::default(),
         }
     }
@@ -149,11 +154,26 @@ impl Default for ActiveRun {
 
 impl ActiveRun {
     pub(crate) fn event_sink(&self) -> EventSink {
-        let (events, turns) = (self.events.clone(), Arc::clone(&self.turns));
+        let (events, turns, partial) =
+            (self.events.clone(), Arc::clone(&self.turns), Arc::clone(&self.partial_text));
         Arc::new(move |event| {
+            let mut partial = partial.lock();
+            match event["event"].as_str() {
+                Some("text") if partial.len() < MAX_PARTIAL_TEXT => {
+                    partial.push_str(event["text"].as_str().unwrap_or_default());
+                }
+                Some("again" | "said" | "ended") => partial.clear(),
+                _ => {}
+            }
             let ends = u64::from(event["event"] == "said");
             let _ = events.send((turns.fetch_add(ends, Ordering::Relaxed), event));
         })
+    }
+
+    /// Returns the live events from now on, and the text of the turn before them, with the number of that turn.
+    pub(crate) fn subscribe(&self) -> (broadcast::Receiver<(u64, Json)>, (u64, String)) {
+        let partial = self.partial_text.lock();
+        (self.events.subscribe(), (self.turns.load(Ordering::Relaxed), partial.clone()))
     }
 }
 

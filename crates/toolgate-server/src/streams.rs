@@ -8,16 +8,26 @@
 //! A permit would have to be acquired before the call, and almost every request accepts events.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
 use http::StatusCode;
+use http::header::{self, HeaderValue};
 use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolgate_mcp::server::{HttpReply, ReplyBody};
 use toolgate_types::{CallerId, ErrorCode, ServeConfig};
 
-use crate::auth::HttpError;
+use crate::Gateway;
+use crate::auth::{Authenticated, HttpError};
+use crate::response::{Response, ResponseBody};
+
+/// Time until a refused client may try again.
+const RETRY_AFTER: Duration = Duration::from_secs(15);
 
 /// Streams that are open, by caller.
 pub(crate) struct StreamLimits {
@@ -53,6 +63,53 @@ impl StreamLimits {
         }
         *count += 1;
         Ok(StreamPermit { caller: caller.clone(), open: Arc::clone(&self.open) })
+    }
+}
+
+/// Streams of one kind that all callers may have open together.
+pub(crate) struct StreamSlots(Arc<Semaphore>);
+
+impl StreamSlots {
+    pub(crate) fn new(max_streams: usize) -> Self {
+        Self(Arc::new(Semaphore::new(max_streams)))
+    }
+}
+
+impl Gateway {
+    /// Reserves a stream of a kind for a caller, until both permits are dropped.
+    ///
+    /// # Errors
+    /// This caller, or all callers together, have too many.
+    pub(crate) fn reserve_stream(
+        &self,
+        slots: &StreamSlots,
+        caller: &CallerId,
+    ) -> Result<(OwnedSemaphorePermit, StreamPermit), HttpError> {
+        let slot = Arc::clone(&slots.0).try_acquire_owned().map_err(|_| {
+            let code = ErrorCode::Overloaded.label();
+            HttpError::new(StatusCode::TOO_MANY_REQUESTS, code, "too many streams are open")
+                .retry_after(RETRY_AFTER)
+        })?;
+        Ok((slot, self.streams.acquire(caller)?))
+    }
+
+    /// Renders events as a response that ends with the gateway, and with the credential that opened it.
+    pub(crate) fn event_stream(
+        self: &Arc<Self>,
+        auth: &Authenticated,
+        events: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    ) -> Response {
+        let (shared, lifetime) = (Arc::clone(self), auth.lifetime.clone());
+        let closing = async move {
+            tokio::select! {
+                () = shared.lifecycle.closing() => {}
+                () = shared.authenticator.wait_for_expiry(lifetime) => {}
+            }
+        };
+        let mut response = Response::new(ResponseBody::from_stream(events.take_until(Box::pin(closing))));
+        let kind = HeaderValue::from_static("text/event-stream");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response
     }
 }
 

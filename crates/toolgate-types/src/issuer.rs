@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::HumanDuration;
 use crate::caller::{GroupName, PermissionPattern};
+use crate::{HumanDuration, Secret};
 
 /// An entry of `serve.jwt`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,7 +38,25 @@ pub struct TokenIssuer {
     /// Claim that names the person, for the execution log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub person_claim: Option<String>,
+    /// Login of people to the console. Without it, the console offers none at this issuer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub login: Option<IssuerLogin>,
 }
+
+/// Login of people in a browser: the gateway is a client of the issuer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct IssuerLogin {
+    /// Label of the login.
+    pub label: String,
+    pub client_id: String,
+    /// Secret of the client. A public client has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_secret: Option<Secret>,
+    /// Scopes that a login asks for, besides `openid`.
+    pub scopes: Vec<String>,
+}
+
+impl Eq for IssuerLogin {}
 
 /// Source of an issuer's public keys (JWKS).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

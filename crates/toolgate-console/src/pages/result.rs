@@ -13,6 +13,9 @@ use crate::text::{MAX_SHOWN, bytes, cut, inline, pretty};
 const MAX_PARTS: usize = 50;
 const MAX_ROWS: usize = 200;
 const MAX_COLUMNS: usize = 24;
+/// Rows of a tree, and objects and arrays inside of each other.
+const MAX_TREE_ROWS: usize = 600;
+const MAX_TREE_DEPTH: usize = 12;
 /// Longest image or sound, in Base64.
 const MAX_MEDIA: usize = 4 << 20;
 /// Characters of Base64 that hold the first bytes of media.
@@ -28,7 +31,31 @@ pub enum Part {
     /// URI of a resource.
     Link(String),
     Note(String),
-    Json(String),
+    Json(JsonTree),
+}
+
+/// JSON as a tree, and as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JsonTree {
+    pub rows: Vec<TreeRow>,
+    pub text: String,
+}
+
+/// A row of a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeRow {
+    pub kind: TreeRowKind,
+    /// Name or number of the value.
+    pub key: String,
+    pub value: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TreeRowKind {
+    /// Start of an object or an array. The rows up to its [`Close`](Self::Close) are its members.
+    Open,
+    Close,
+    Leaf,
 }
 
 /// Rows of objects with the same members.
@@ -84,7 +111,7 @@ fn part(item: &Json) -> Part {
         }
         Some("resource_link") => Part::Link(text("uri").to_owned()),
         Some("resource") => resource(&item["resource"]),
-        _ => Part::Json(pretty(item)),
+        _ => Part::Json(tree(item)),
     }
 }
 
@@ -93,9 +120,10 @@ fn resource(resource: &Json) -> Part {
         (Some(text), _) => shown_text(text),
         (None, Some(blob)) => {
             let kind = resource["mimeType"].as_str().unwrap_or_default();
-            media(blob, kind, MediaKind::Image).map_or_else(Part::Note, Part::Image)
+            let sound = |_| media(blob, kind, MediaKind::Sound).map_or_else(Part::Note, Part::Audio);
+            media(blob, kind, MediaKind::Image).map_or_else(sound, Part::Image)
         }
-        (None, None) => Part::Json(pretty(resource)),
+        (None, None) => Part::Json(tree(resource)),
     }
 }
 
@@ -124,7 +152,7 @@ fn value(value: &Json) -> Part {
     };
     match value {
         Json::String(text) => shown_text(text),
-        _ => table(inner).map_or_else(|| Part::Json(pretty(value)), Part::Table),
+        _ => table(inner).map_or_else(|| Part::Json(tree(value)), Part::Table),
     }
 }
 
@@ -142,6 +170,34 @@ fn table(value: &Json) -> Option<Table> {
     let cells = |row: &Json| columns.iter().map(|name| inline(&row[name.as_str()], 200)).collect();
     let shown = rows.iter().take(MAX_ROWS).map(cells).collect();
     Some(Table { rows: shown, more: rows.len().saturating_sub(MAX_ROWS), columns: columns.clone() })
+}
+
+/// A value as a tree. The text has the rest of a large one.
+fn tree(value: &Json) -> JsonTree {
+    let mut rows = Vec::new();
+    add_rows(String::new(), value, 0, &mut rows);
+    JsonTree { rows, text: pretty(value) }
+}
+
+fn add_rows(key: String, value: &Json, depth: usize, rows: &mut Vec<TreeRow>) {
+    let row = |kind, key, value| TreeRow { kind, key, value };
+    let (count, unit) = match value {
+        Json::Object(members) if depth < MAX_TREE_DEPTH => (members.len(), "members"),
+        Json::Array(items) if depth < MAX_TREE_DEPTH => (items.len(), "items"),
+        Json::Null => return rows.push(row(TreeRowKind::Leaf, key, "null".to_owned())),
+        value => return rows.push(row(TreeRowKind::Leaf, key, inline(value, 300))),
+    };
+    rows.push(row(TreeRowKind::Open, key, format!("{count} {unit}")));
+    let members = value.as_object().into_iter().flatten().map(|(name, member)| (name.clone(), member));
+    let items = value.as_array().into_iter().flatten().enumerate().map(|(at, item)| (at.to_string(), item));
+    for (at, (key, value)) in members.chain(items).enumerate() {
+        if rows.len() >= MAX_TREE_ROWS {
+            rows.push(row(TreeRowKind::Leaf, "…".to_owned(), format!("{} more", count - at)));
+            break;
+        }
+        add_rows(cut(key, 120), value, depth + 1, rows);
+    }
+    rows.push(row(TreeRowKind::Close, String::new(), String::new()));
 }
 
 /// Kinds of media.

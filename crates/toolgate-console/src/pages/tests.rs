@@ -49,8 +49,8 @@ fn hostile_tools_are_inert() {
     };
     let page = ToolPage {
         frame: frame(),
-        fields: crate::form::fields(&tool.input_schema),
-        schema: crate::form::table(&tool.input_schema),
+        fields: crate::form::ToolForm::new(&tool.input_schema).fields(),
+        schema: crate::schema::table(&tool.input_schema),
         tool,
         figures: None,
         failure: None,
@@ -106,6 +106,32 @@ fn results_become_parts() {
     );
     assert!(matches!(&found[3], Part::Note(note) if note.contains("not of a known type")));
     assert!(matches!(&found[4], Part::Table(table) if table.columns == ["n"]));
+    let [Part::Json(tree)] = &parts(&json!({ "a": [1, { "b": null }], "c": "x" }))[..] else {
+        panic!("a tree")
+    };
+    let rows: Vec<_> =
+        tree.rows.iter().map(|row| format!("{:?} {} {}", row.kind, row.key, row.value)).collect();
+    let expected = [
+        "Open  2 members",
+        "Open a 2 items",
+        "Leaf 0 1",
+        "Open 1 1 members",
+        "Leaf b null",
+        "Close  ",
+        "Close  ",
+    ];
+    assert_eq!(rows[..7], expected);
+    let mut deep = json!(1);
+    for _ in 0..1_000 {
+        deep = json!({ "d": [deep] });
+    }
+    let wide = json!({ "w": vec![json!({ "x": 1 }); 5_000] });
+    for large in [deep, wide] {
+        let [Part::Json(tree)] = &parts(&large)[..] else { panic!("a tree") };
+        let opened = tree.rows.iter().filter(|row| row.kind == TreeRowKind::Open).count();
+        let closed = tree.rows.iter().filter(|row| row.kind == TreeRowKind::Close).count();
+        assert!(opened == closed && tree.rows.len() < 1_300, "{} rows", tree.rows.len());
+    }
     assert_eq!(parts(&json!("only text")), [Part::Text("only text".to_owned())]);
 }
 

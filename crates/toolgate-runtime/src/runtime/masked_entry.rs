@@ -21,6 +21,11 @@ impl Runtime {
         masked_entry(entry, &self.secrets())
     }
 
+    /// Returns the places of the secrets of an entry, such as `env.API_KEY` or `args[1]`.
+    pub fn secret_places(&self, entry: &Map<String, Json>) -> Vec<String> {
+        secret_places(entry, &self.secrets())
+    }
+
     /// Puts the stored values back in place of masked strings.
     ///
     /// # Errors
@@ -46,6 +51,37 @@ fn masked_entry(entry: &Map<String, Json>, known: &[Secret]) -> Map<String, Json
             visit_strings(&mut entry, &|_| MASK.to_owned());
             entry.as_object().cloned().unwrap_or_default()
         }
+    }
+}
+
+fn secret_places(entry: &Map<String, Json>, known: &[Secret]) -> Vec<String> {
+    let (whole, masked) = (Json::Object(entry.clone()), Json::Object(masked_entry(entry, known)));
+    let mut places = Vec::new();
+    collect_changes(&whole, &masked, "", &mut places);
+    places
+}
+
+/// Collects the places of strings that are masked.
+fn collect_changes(whole: &Json, masked: &Json, path: &str, places: &mut Vec<String>) {
+    match (whole, masked) {
+        (Json::Object(whole), Json::Object(masked)) => {
+            for (key, value) in whole {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                collect_changes(value, masked.get(key).unwrap_or(&Json::Null), &path, places);
+            }
+        }
+        (Json::Array(whole), Json::Array(masked)) => {
+            for (at, value) in whole.iter().enumerate() {
+                collect_changes(
+                    value,
+                    masked.get(at).unwrap_or(&Json::Null),
+                    &format!("{path}[{at}]"),
+                    places,
+                );
+            }
+        }
+        (whole, masked) if whole != masked => places.push(path.to_owned()),
+        _ => {}
     }
 }
 
@@ -128,6 +164,19 @@ mod tests {
         assert_eq!(masked["args"], json!(["--token", "***", "x"]));
         assert_eq!(masked["env"], json!({ "API_KEY": "***", "LEVEL": "debug", "REF": "${TOKEN}" }));
         assert_eq!(masked["command"], "server");
+    }
+
+    #[test]
+    fn places_of_secrets_are_named() {
+        let known = [Secret::new("a-long-known-secret")];
+        assert_eq!(secret_places(&stored(), &known), ["args[1]", "env.API_KEY"]);
+        assert!(secret_places(&masked(), &known).is_empty(), "masked strings are no secrets");
+        let token = format!("Bearer ghp_{}", "aB3d".repeat(9));
+        let entry = map(json!({ "url": "https://a.test/mcp", "headers": { "Authorization": token } }));
+        assert_eq!(secret_places(&entry, &[]), ["headers.Authorization"]);
+        let entry =
+            map(json!({ "url": "https://a.test/mcp", "headers": { "Authorization": "Bearer ${TOKEN}" } }));
+        assert!(secret_places(&entry, &[]).is_empty());
     }
 
     #[test]

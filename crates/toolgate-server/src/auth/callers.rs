@@ -49,6 +49,11 @@ impl Authenticator {
         all
     }
 
+    /// The callers created at runtime.
+    pub(crate) fn created_callers(&self) -> Vec<Arc<Caller>> {
+        self.state.load().table.stored.iter().map(|(_, caller)| Arc::clone(caller)).collect()
+    }
+
     /// All groups of the configuration.
     pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
         self.state.load().rules.groups.clone()

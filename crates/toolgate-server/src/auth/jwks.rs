@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use tokio::time::Instant;
-use toolgate_mcp::network::{AddressPolicy, BlockedAddress};
 use toolgate_types::issuer::{KeySource, SigningAlgorithm};
-use url::Url;
+
+use super::issuer_client::IssuerClient;
 
 /// Age at which cached keys are fetched again.
 const MAX_AGE: Duration = Duration::from_secs(600);
@@ -23,9 +23,6 @@ const MAX_AGE: Duration = Duration::from_secs(600);
 const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(5);
 /// Minimum time between two reads of a file.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Limits of a response from an issuer: time and size.
-const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
-const MAX_BYTES: usize = 1 << 20;
 /// Keys per issuer.
 const MAX_KEYS: usize = 100;
 
@@ -38,6 +35,10 @@ pub struct JwksError {
 }
 
 impl JwksError {
+    pub(super) fn new(issuer: &str, why: String) -> Self {
+        Self { issuer: issuer.to_owned(), why }
+    }
+
     pub fn hint(&self) -> &'static str {
         "`jwks_file` in `serve.jwt` must be a JWK set: `{\"keys\": […]}`"
     }
@@ -90,9 +91,7 @@ impl VerificationKey {
 pub(super) struct KeySet {
     issuer: String,
     source: KeySource,
-    client: reqwest::Client,
-    /// Addresses of the issuer; checked on every connection.
-    addresses: AddressPolicy,
+    client: IssuerClient,
     cached: Mutex<CachedKeys>,
     /// Time of the last fetch. The lock is held during a fetch.
     last_fetch: tokio::sync::Mutex<Option<Instant>>,
@@ -107,30 +106,22 @@ struct CachedKeys {
 impl KeySet {
     /// Loads keys from a file at once, so that errors appear at startup. URLs are fetched on first use.
     pub(super) fn new(issuer: &str, source: KeySource) -> Result<Self, JwksError> {
-        let error_of = |why: String| JwksError { issuer: issuer.to_owned(), why };
+        let error_of = |why: String| JwksError::new(issuer, why);
         let keys = match &source {
             KeySource::File(path) => read_file(path).map_err(error_of)?,
             KeySource::Url(_) | KeySource::Discovery => Vec::new(),
         };
         // The configuration names this URL; it may name the URL of the keys.
         let named = match &source {
-            KeySource::Url(url) => Url::parse(url),
-            KeySource::File(_) | KeySource::Discovery => Url::parse(issuer),
+            KeySource::Url(url) => url,
+            KeySource::File(_) | KeySource::Discovery => issuer,
         };
-        let addresses = named.map(|url| AddressPolicy::of_server(&url, None)).unwrap_or_default();
-        let client = reqwest::Client::builder()
-            .dns_resolver(Arc::new(addresses.clone()))
-            .redirect(reqwest::redirect::Policy::none())
-            .timeout(FETCH_TIMEOUT)
-            .no_proxy()
-            .build()
-            .map_err(|error| error_of(error.to_string()))?;
+        let client = IssuerClient::new(issuer, named).map_err(error_of)?;
         let cached = Mutex::new(CachedKeys { keys: Arc::new(keys), at: None });
         Ok(Self {
             issuer: issuer.to_owned(),
             source,
             client,
-            addresses,
             cached,
             last_fetch: tokio::sync::Mutex::default(),
         })
@@ -191,63 +182,15 @@ impl KeySet {
     }
 
     async fn fetch_jwks(&self, url: &str) -> Result<Vec<VerificationKey>, String> {
-        parse_jwks(&self.get(url).await?)
+        parse_jwks(&self.client.get(url).await?)
     }
 
-    /// Finds the keys through the issuer's metadata: OpenID Connect discovery, then RFC 8414.
+    /// Finds the keys through the metadata of the issuer.
     async fn discover_jwks(&self) -> Result<Vec<VerificationKey>, String> {
-        let base = Url::parse(&self.issuer).map_err(|error| error.to_string())?;
-        let path = base.path().trim_end_matches('/');
-        let mut last = Err("no metadata was fetched".to_owned());
-        for path_suffix in [
-            format!("{path}/.well-known/openid-configuration"),
-            format!("/.well-known/oauth-authorization-server{path}"),
-        ] {
-            let mut url = base.clone();
-            url.set_path(&path_suffix);
-            last = self.get(url.as_str()).await;
-            if last.is_ok() {
-                break;
-            }
-        }
-        let document: IssuerMetadata = serde_json::from_slice(&last?).map_err(|error| error.to_string())?;
-        if document.issuer != self.issuer {
-            return Err("its metadata names another issuer".to_owned());
-        }
-        let url = Url::parse(&document.jwks_uri).map_err(|error| error.to_string())?;
-        if url.scheme() != "https" && url.origin() != base.origin() {
-            return Err("the `jwks_uri` in its metadata does not use TLS".to_owned());
-        }
+        let metadata = self.client.metadata().await?;
+        let url = self.client.endpoint("jwks_uri", metadata.jwks_uri.as_deref())?;
         self.fetch_jwks(url.as_str()).await
     }
-
-    async fn get(&self, url: &str) -> Result<Vec<u8>, String> {
-        let without_url = |error: reqwest::Error| match BlockedAddress::find(&error) {
-            Some(blocked) => blocked.to_string(),
-            None => error.without_url().to_string(),
-        };
-        let url = Url::parse(url).map_err(|error| error.to_string())?;
-        self.addresses.check_literal(&url).map_err(|blocked| blocked.to_string())?;
-        let mut response = self.client.get(url).send().await.map_err(without_url)?;
-        if response.status() != reqwest::StatusCode::OK {
-            return Err(format!("the response status is {}", response.status()));
-        }
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(without_url)? {
-            if bytes.len() + chunk.len() > MAX_BYTES {
-                return Err(format!("the response has more than {MAX_BYTES} bytes"));
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(bytes)
-    }
-}
-
-/// Metadata document of an issuer.
-#[derive(Deserialize)]
-struct IssuerMetadata {
-    issuer: String,
-    jwks_uri: String,
 }
 
 fn read_file(path: &Path) -> Result<Vec<VerificationKey>, String> {

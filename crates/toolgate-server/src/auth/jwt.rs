@@ -7,18 +7,20 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Validation, decode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use tokio::time::Instant;
 use toolgate_types::caller::PermissionPattern;
 use toolgate_types::issuer::{SigningAlgorithm, TokenIssuer};
-use toolgate_types::{CallerId, GroupName};
+use toolgate_types::{CallerId, GroupName, KeyHash};
 
 use super::jwks::{JwksError, KeySet, VerificationKey};
+use super::oidc::LoginProvider;
 
 /// Maximum length of a token.
 const MAX_TOKEN_BYTES: usize = 8 << 10;
@@ -60,6 +62,8 @@ pub(super) struct TokenVerifier(Vec<TrustedIssuer>);
 struct TrustedIssuer {
     issuer: Arc<TokenIssuer>,
     keys: Arc<KeySet>,
+    /// Login of people, if the configuration has one.
+    login: Option<Arc<LoginProvider>>,
 }
 
 /// The relevant members of a token header. `jku`, `x5u` and `jwk` are ignored: keys come from the configuration only.
@@ -96,7 +100,13 @@ impl TokenVerifier {
                 Some(known) => Arc::clone(&known.keys),
                 None => Arc::new(KeySet::new(&issuer.issuer, issuer.keys.clone())?),
             };
-            Ok(TrustedIssuer { keys, issuer: Arc::new(issuer.clone()) })
+            let same = known.filter(|known| *known.issuer == *issuer).and_then(|known| known.login.clone());
+            let login = match (same, &issuer.login) {
+                (Some(same), _) => Some(same),
+                (None, Some(login)) => Some(Arc::new(LoginProvider::new(&issuer.issuer, login.clone())?)),
+                (None, None) => None,
+            };
+            Ok(TrustedIssuer { keys, login, issuer: Arc::new(issuer.clone()) })
         };
         issuers.iter().map(trusted).collect::<Result<_, _>>().map(Self)
     }
@@ -109,8 +119,79 @@ impl TokenVerifier {
         self.0.iter().map(|trusted| &*trusted.issuer)
     }
 
+    /// The issuers that people can log in with, and the labels of these logins.
+    pub(super) fn login_labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .filter_map(|trusted| trusted.login.as_deref())
+            .map(|login| (login.issuer(), login.label()))
+    }
+
+    pub(super) fn login_provider(&self, issuer: &str) -> Option<&Arc<LoginProvider>> {
+        self.0.iter().find(|trusted| trusted.issuer.issuer == issuer)?.login.as_ref()
+    }
+
+    /// Returns the caller of a session that began with a token. Permissions and groups are those that the configuration
+    /// of now gives to its claims.
+    pub(super) fn session_identity(&self, session: &TokenSession) -> Option<TokenIdentity> {
+        let trusted = self.0.iter().find(|trusted| trusted.issuer.issuer == session.issuer)?;
+        trusted.login.as_ref()?;
+        let identity = identity_from_claims(&trusted.issuer, &session.claims).ok()?;
+        (!identity.valid_for.is_zero()).then_some(identity)
+    }
+
+    /// Verifies the ID token of a login: it is for this client, and for the browser that began with this nonce.
+    pub(super) async fn verify_id_token(
+        &self,
+        token: &str,
+        provider: &LoginProvider,
+        nonce: &str,
+        now: Instant,
+    ) -> Result<(), TokenError> {
+        let (issuer, claims) = self.verified_claims(token, Some(provider.client_id()), now).await?;
+        let text = |name: &str| claims.get(name).and_then(Json::as_str);
+        if issuer.issuer != provider.issuer() {
+            return Err(TokenError::Invalid("the ID token is of another issuer"));
+        }
+        let is_for_us = text("azp").is_none_or(|party| party == provider.client_id());
+        if !is_for_us {
+            return Err(TokenError::Invalid("the ID token is for another client"));
+        }
+        let same = |sent: &str| verify_slices_are_equal(sent.as_bytes(), nonce.as_bytes()).is_ok();
+        if !text("nonce").is_some_and(same) {
+            return Err(TokenError::Invalid("the ID token is for another login"));
+        }
+        Ok(())
+    }
+
+    /// Verifies the access token of a login, and returns the session that it begins.
+    pub(super) async fn verify_for_session(
+        &self,
+        token: &str,
+        issuer: &str,
+        now: Instant,
+    ) -> Result<(TokenIdentity, TokenSession), TokenError> {
+        let (trusted, claims) = self.verified_claims(token, None, now).await?;
+        if trusted.issuer != issuer {
+            return Err(TokenError::Invalid("the access token is of another issuer"));
+        }
+        let identity = identity_from_claims(&trusted, &claims)?;
+        Ok((identity, TokenSession { issuer: issuer.to_owned(), claims: session_claims(&trusted, &claims) }))
+    }
+
     /// Verifies a token and returns its caller.
     pub(super) async fn verify(&self, token: &str, now: Instant) -> Result<TokenIdentity, TokenError> {
+        let (issuer, claims) = self.verified_claims(token, None, now).await?;
+        identity_from_claims(&issuer, &claims)
+    }
+
+    /// Returns the claims of a token with a valid signature, time and audience: one of the configuration, or the given.
+    async fn verified_claims(
+        &self,
+        token: &str,
+        audience: Option<&str>,
+        now: Instant,
+    ) -> Result<(Arc<TokenIssuer>, Map<String, Json>), TokenError> {
         use TokenError::Invalid;
         if token.len() > MAX_TOKEN_BYTES {
             return Err(Invalid("the token is too long"));
@@ -132,7 +213,7 @@ impl TokenVerifier {
         let UnverifiedClaims { iss } =
             decode_segment(claims).ok_or(Invalid("the token has no `iss` claim"))?;
         let trusted = self.0.iter().find(|trusted| trusted.issuer.issuer == iss);
-        let TrustedIssuer { issuer, keys } = trusted.ok_or(Invalid("the token issuer is unknown"))?;
+        let TrustedIssuer { issuer, keys, .. } = trusted.ok_or(Invalid("the token issuer is unknown"))?;
         let algorithm = issuer.algorithms.iter().find(|algorithm| algorithm.name() == header.alg);
         let algorithm = *algorithm.ok_or(Invalid("the token algorithm is not allowed"))?;
         let cached = keys.keys(now).await.ok_or(TokenError::KeysUnavailable)?;
@@ -140,12 +221,12 @@ impl TokenVerifier {
             key.supports(algorithm) && (header.kid.is_none() || header.kid == key.id)
         };
         let claims = if cached.iter().any(|key| usable(&key)) {
-            verify_claims(token, issuer, algorithm, cached.iter().filter(usable))?
+            verify_claims(token, issuer, audience, algorithm, cached.iter().filter(usable))?
         } else {
             let refreshed = keys.refresh(now).await;
-            verify_claims(token, issuer, algorithm, refreshed.iter().filter(usable))?
+            verify_claims(token, issuer, audience, algorithm, refreshed.iter().filter(usable))?
         };
-        identity_from_claims(issuer, &claims)
+        Ok((Arc::clone(issuer), claims))
     }
 }
 
@@ -158,6 +239,7 @@ fn decode_segment<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
 fn verify_claims<'k>(
     token: &str,
     issuer: &TokenIssuer,
+    audience: Option<&str>,
     algorithm: SigningAlgorithm,
     keys: impl Iterator<Item = &'k VerificationKey>,
 ) -> Result<Map<String, Json>, TokenError> {
@@ -166,7 +248,10 @@ fn verify_claims<'k>(
     let mut validation = Validation::new(named);
     validation.leeway = issuer.leeway.get().as_secs();
     validation.validate_nbf = true;
-    validation.set_audience(&issuer.audience);
+    match audience {
+        Some(audience) => validation.set_audience(&[audience]),
+        None => validation.set_audience(&issuer.audience),
+    }
     validation.set_issuer(&[&issuer.issuer]);
     validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(ToOwned::to_owned));
     let mut rejection = TokenError::Invalid("the token is signed with an unknown key");
@@ -189,6 +274,46 @@ fn verify_claims<'k>(
         }
     }
     Err(rejection)
+}
+
+/// A session of a person that logged in with a token: its issuer, and the claims that make the caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TokenSession {
+    issuer: String,
+    claims: Map<String, Json>,
+}
+
+impl TokenSession {
+    /// Hash that all sessions of one caller of one issuer share.
+    pub(crate) fn hash(&self) -> KeyHash {
+        let claims: Vec<_> = self.claims.iter().filter(|(name, _)| *name != "exp").collect();
+        KeyHash::of(&format!("{} {}", self.issuer, serde_json::json!(claims)))
+    }
+}
+
+/// The claims that make a caller, without the values that the configuration gives no meaning to.
+fn session_claims(issuer: &TokenIssuer, claims: &Map<String, Json>) -> Map<String, Json> {
+    let known = |claim: &str, is_known: &dyn Fn(&str) -> bool| {
+        let values: Vec<&str> = match claims.get(claim)? {
+            Json::String(text) if claim == issuer.scope_claim => text.split(' ').collect(),
+            Json::String(text) => vec![text],
+            Json::Array(values) => values.iter().filter_map(Json::as_str).collect(),
+            _ => Vec::new(),
+        };
+        Some(values.into_iter().filter(|value| is_known(value)).map(Json::from).collect())
+    };
+    let mut kept = Map::new();
+    let whole = [Some(&issuer.caller_claim), issuer.person_claim.as_ref()];
+    for name in whole.into_iter().flatten().map(String::as_str).chain(["exp"]) {
+        kept.extend(claims.get(name).map(|value| (name.to_owned(), value.clone())));
+    }
+    let scopes = known(&issuer.scope_claim, &|scope| issuer.scopes.contains_key(scope));
+    kept.extend(scopes.map(|scopes| (issuer.scope_claim.clone(), scopes)));
+    if let Some(claim) = &issuer.groups_claim {
+        let groups = known(claim, &|group| issuer.groups.contains_key(group));
+        kept.extend(groups.map(|groups| (claim.clone(), groups)));
+    }
+    kept
 }
 
 /// Maps claims to a caller id and to the permissions of its scopes.
@@ -285,11 +410,24 @@ fn tokens_name_only_groups_of_the_mapping() {
         groups_claim: Some("roles".to_owned()),
         groups: [group("platform", "ops"), group("7f3c", "dev"), group("sre", "ops")].into(),
         person_claim: Some("email".to_owned()),
+        login: None,
     };
     let identity = |roles: Json| {
         let claims = serde_json::json!({ "sub": "ann", "email": "ann@example.com", "roles": roles });
         identity_from_claims(&Arc::new(issuer.clone()), claims.as_object().unwrap())
     };
+    // A session keeps the claims that make the caller, and no others.
+    let claims = serde_json::json!({
+        "sub": "ann", "email": "ann@example.com", "roles": ["platform", "other"], "scope": "a b", "exp": 4e9, "picture": "x" });
+    let kept = session_claims(&issuer, claims.as_object().unwrap());
+    assert_eq!(
+        Json::Object(kept.clone()),
+        serde_json::json!({ "sub": "ann", "email": "ann@example.com", "exp": 4e9, "scope": [], "roles": ["platform"] })
+    );
+    let (whole, session) =
+        (claims.as_object().unwrap(), identity_from_claims(&Arc::new(issuer.clone()), &kept).unwrap());
+    let identity_of = |claims| identity_from_claims(&Arc::new(issuer.clone()), claims).unwrap();
+    assert_eq!((&session.id, &session.groups), (&identity_of(whole).id, &identity_of(whole).groups));
     let names = |roles: Json| {
         let groups = identity(roles).unwrap().groups;
         groups.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -325,6 +463,7 @@ fn scopes_grant_only_what_is_mapped() {
         groups_claim: None,
         groups: Default::default(),
         person_claim: None,
+        login: None,
     };
     let claims = serde_json::json!({ "sub": "ann", "scope": "mail all *:*", "scp": ["mail"], "n": 7 });
     let claims = claims.as_object().unwrap();

@@ -54,6 +54,10 @@ pub(super) async fn perform(visit: Visit) -> Result<Response, HttpError> {
         }
     };
     let status = response.status();
+    if visit.headers().get(header::ACCEPT).is_some_and(|accept| accept == "application/json") {
+        // The script of the page sent the form, and shows the outcome.
+        return Ok(response);
+    }
     let answer: Json =
         if status == StatusCode::NO_CONTENT { Json::Null } else { read_answer(response).await? };
     if let Some(key) = answer["key"].as_str() {

@@ -1,4 +1,4 @@
-//! Login with a key, logout, and the colours of the pages.
+//! Login with a key, logout, and the colours of the pages. Logins at an issuer are in [`super::oidc`].
 
 use http::StatusCode;
 use http::header;
@@ -8,8 +8,8 @@ use toolgate_console::frame::{Notice, Theme};
 use toolgate_console::pages::LoginPage;
 
 use super::form::{Form, local_path};
-use super::session::{ConsoleSession, attributes, log_refusal, removed_session};
-use super::visit::{Visit, notice_of, query_value};
+use super::session::{ConsoleSession, SessionCredential, attributes, log_refusal, removed_session};
+use super::visit::{Visit, notice_of, query_value, target};
 use super::{THEME_COOKIE, html, redirect, set_cookie, theme_of};
 use crate::auth::HttpError;
 use crate::listener::ConnectionSource;
@@ -55,20 +55,33 @@ pub(super) async fn enter(request: AdmittedRequest) -> Result<Response, HttpErro
             return Ok(response);
         }
     };
-    let session = ConsoleSession::start(key, Timestamp::now());
+    let session = ConsoleSession::start(SessionCredential::Key(key), Timestamp::now());
     let mut response = redirect(next);
     let secure = gateway.authenticator.is_secure(&request.source);
-    set_cookie(&mut response, &gateway.console.sessions.cookie(&session, secure));
+    if let Some(cookie) = gateway.console.sessions.cookie(&session, secure) {
+        set_cookie(&mut response, &cookie);
+    }
     Ok(response)
 }
 
-fn page(request: &AdmittedRequest, status: StatusCode, next: &str, failure: Option<Notice>) -> Response {
+/// The page of a login, with a link for each issuer.
+pub(super) fn page(
+    request: &AdmittedRequest,
+    status: StatusCode,
+    next: &str,
+    failure: Option<Notice>,
+) -> Response {
+    let issuers = request.gateway.authenticator.login_labels().into_iter();
+    let link = |(issuer, label): (String, String)| {
+        (label, target("/oidc/login", [("issuer", issuer.as_str()), ("next", next)]))
+    };
     let page = LoginPage {
         theme: theme_of(&request.parts.headers),
         assets: &ASSETS,
         heading: "Log in to Toolgate".to_owned(),
         failure,
         form: true,
+        issuers: issuers.map(link).collect(),
         next: next.to_owned(),
     };
     html(status, &page)

@@ -11,16 +11,11 @@ pub(super) mod search;
 pub(super) mod servers;
 pub(super) mod tools;
 
-use http::{HeaderName, Method};
-
 use super::visit::Visit;
 use crate::auth::HttpError;
 use crate::response::Response;
 
 /// The stream of changes, for the script of the pages.
 pub(super) async fn live(visit: Visit) -> Result<Response, HttpError> {
-    let after = visit.headers().get("last-event-id").and_then(|id| id.to_str().ok());
-    let headers: Vec<(HeaderName, &str)> =
-        after.map(|id| (HeaderName::from_static("last-event-id"), id)).into_iter().collect();
-    visit.perform(Method::GET, "/v1/events", None, &headers).await
+    visit.events("/v1/events").await
 }

@@ -1,7 +1,9 @@
-//! Sessions of the console: a login with a key becomes a sealed cookie.
+//! Sessions of the console: a login with a key or a token becomes a sealed cookie.
 //!
-//! The cookie holds the hash of the key, so a session ends with its key, and has the permissions that the key has now. Invariant:
-//! only the console reads the cookie; REST and MCP accept none. A session has one token that every form sends back.
+//! The cookie holds the hash of the key, so a session ends with its key, and has the permissions that the key has now.
+//! Of a token it holds the claims that make the caller, so a session ends when the token expires, and has the
+//! permissions that the configuration of now gives to them. Invariant: only the console reads the cookie; REST and MCP
+//! accept none. A session has one token that every form sends back.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,17 +15,21 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::{self, HeaderMap};
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use toolgate_mcp::server::SessionKeys;
 use toolgate_store::credentials::SealingKey;
 use toolgate_types::KeyHash;
 
 use super::form::Notice;
-use crate::auth::HttpError;
+use crate::auth::{HttpError, TokenSession};
 
 /// Lifetime of a session, in seconds.
 pub(crate) const LIFETIME: i64 = 12 * 60 * 60;
 /// Lifetime of a message for the next page, in seconds.
 const NOTICE_LIFETIME: i64 = 60;
+/// Time that a person has for a login at an issuer, in seconds.
+pub(super) const LOGIN_LIFETIME: i64 = 600;
 /// Sessions that were logged out before their end.
 const MAX_ENDED: usize = 10_000;
 /// Longest cookie that is opened.
@@ -33,14 +39,35 @@ const PURPOSE: &[u8] = b"toolgate console cookie";
 /// Purposes of sealed texts.
 const SESSION: &str = "session";
 const NOTICE: &str = "notice";
+const LOGIN: &str = "oidc";
+/// First byte of a session: the kind of its credential.
+const KEY_SESSION: u8 = 1;
+const TOKEN_SESSION: u8 = 2;
 
 const HASH_BYTES: usize = 32;
 const ID_BYTES: usize = 16;
 
+/// The credential that a session began with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SessionCredential {
+    Key(KeyHash),
+    Token(TokenSession),
+}
+
+impl SessionCredential {
+    /// Hash that all sessions with this credential share.
+    fn hash(&self) -> KeyHash {
+        match self {
+            Self::Key(key) => *key,
+            Self::Token(token) => token.hash(),
+        }
+    }
+}
+
 /// A session, as the cookie holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConsoleSession {
-    pub(crate) key: KeyHash,
+    pub(crate) credential: SessionCredential,
     /// Random. Also the token of forms, because pages of other origins cannot read it.
     id: [u8; ID_BYTES],
     /// Unix time of its end.
@@ -48,10 +75,10 @@ pub(crate) struct ConsoleSession {
 }
 
 impl ConsoleSession {
-    pub(crate) fn start(key: KeyHash, now: Timestamp) -> Self {
+    pub(crate) fn start(credential: SessionCredential, now: Timestamp) -> Self {
         let mut id = [0; ID_BYTES];
         getrandom(&mut id);
-        Self { key, id, end: now.as_second() + LIFETIME }
+        Self { credential, id, end: now.as_second() + LIFETIME }
     }
 
     /// Token that every form of this session sends back.
@@ -66,14 +93,23 @@ impl ConsoleSession {
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        [self.key.as_bytes().as_slice(), &self.id, &self.end.to_be_bytes()].concat()
+        let (kind, credential) = match &self.credential {
+            SessionCredential::Key(key) => (KEY_SESSION, key.as_bytes().to_vec()),
+            SessionCredential::Token(token) => (TOKEN_SESSION, serde_json::to_vec(token).unwrap_or_default()),
+        };
+        [&[kind], self.id.as_slice(), &self.end.to_be_bytes(), &credential].concat()
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (key, rest) = bytes.split_first_chunk::<HASH_BYTES>()?;
-        let (id, end) = rest.split_first_chunk::<ID_BYTES>()?;
-        let end = i64::from_be_bytes(end.try_into().ok()?);
-        Some(Self { key: KeyHash::from_bytes(*key), id: *id, end })
+        let (kind, rest) = bytes.split_first()?;
+        let (id, rest) = rest.split_first_chunk::<ID_BYTES>()?;
+        let (end, credential) = rest.split_first_chunk::<8>()?;
+        let credential = match *kind {
+            KEY_SESSION => SessionCredential::Key(KeyHash::from_bytes(credential.try_into().ok()?)),
+            TOKEN_SESSION => SessionCredential::Token(serde_json::from_slice(credential).ok()?),
+            _ => return None,
+        };
+        Some(Self { credential, id: *id, end: i64::from_be_bytes(*end) })
     }
 }
 
@@ -87,8 +123,8 @@ pub(crate) struct ConsoleSessions {
     keys: ArcSwap<Vec<SealingKey>>,
     /// Sessions that were logged out, with their end.
     ended: Mutex<HashMap<[u8; ID_BYTES], i64>>,
-    /// Keys whose sessions up to this end are over: logouts that found no room above. At most one entry for each key.
-    ended_keys: Mutex<HashMap<[u8; HASH_BYTES], i64>>,
+    /// Credentials with the end of their sessions that are over: logouts that found no room above. At most one entry each.
+    ended_credentials: Mutex<HashMap<[u8; HASH_BYTES], i64>>,
 }
 
 impl ConsoleSessions {
@@ -96,7 +132,7 @@ impl ConsoleSessions {
         Self {
             keys: ArcSwap::from_pointee(sealing_keys(keys)),
             ended: Mutex::default(),
-            ended_keys: Mutex::default(),
+            ended_credentials: Mutex::default(),
         }
     }
 
@@ -115,10 +151,25 @@ impl ConsoleSessions {
         self.keys.load().iter().find_map(|key| key.open(purpose, &sealed))
     }
 
-    /// Returns the cookie of a session.
-    pub(crate) fn cookie(&self, session: &ConsoleSession, secure: bool) -> String {
+    /// Returns the cookie of a session. `None` if its claims are too long for one.
+    pub(crate) fn cookie(&self, session: &ConsoleSession, secure: bool) -> Option<String> {
         let value = self.seal(SESSION, &session.to_bytes());
-        format!("{}={value}; {}; Max-Age={LIFETIME}", name(SESSION, secure), attributes(secure))
+        let cookie = format!("{}={value}; {}; Max-Age={LIFETIME}", name(SESSION, secure), attributes(secure));
+        (cookie.len() <= MAX_COOKIE).then_some(cookie)
+    }
+
+    /// Returns the cookie of a login that has begun with an issuer. The response of the issuer comes from another site,
+    /// so `SameSite=Strict` would withhold it.
+    pub(super) fn login_cookie(&self, login: &impl Serialize, secure: bool) -> String {
+        let value = self.seal(LOGIN, &serde_json::to_vec(login).unwrap_or_default());
+        let attributes = attributes(secure).replace("SameSite=Strict", "SameSite=Lax");
+        format!("{}={value}; {attributes}; Max-Age={LOGIN_LIFETIME}", name(LOGIN, secure))
+    }
+
+    /// Returns the login that this browser has begun.
+    pub(super) fn login<T: DeserializeOwned>(&self, headers: &HeaderMap, secure: bool) -> Option<T> {
+        let sealed = cookie(headers, &name(LOGIN, secure))?;
+        serde_json::from_slice(&self.open(LOGIN, sealed)?).ok()
     }
 
     /// Finds the session of a request. `None` without a cookie, and after its end.
@@ -127,8 +178,14 @@ impl ConsoleSessions {
         let session = ConsoleSession::from_bytes(&self.open(SESSION, sealed)?)?;
         let is_over = session.end <= now.as_second()
             || self.ended.lock().contains_key(&session.id)
-            || self.ended_keys.lock().get(session.key.as_bytes()).is_some_and(|end| session.end <= *end);
+            || self.has_ended_credential(&session);
         (!is_over).then_some(session)
+    }
+
+    fn has_ended_credential(&self, session: &ConsoleSession) -> bool {
+        let ended = self.ended_credentials.lock();
+        !ended.is_empty()
+            && ended.get(session.credential.hash().as_bytes()).is_some_and(|end| session.end <= *end)
     }
 
     /// Ends a session before its time. Other copies of its cookie are invalid, too.
@@ -141,7 +198,7 @@ impl ConsoleSessions {
             ended.insert(session.id, session.end);
         } else {
             // Thousands of logouts by one caller must not keep the cookies of another one valid.
-            self.ended_keys.lock().insert(*session.key.as_bytes(), session.end);
+            self.ended_credentials.lock().insert(*session.credential.hash().as_bytes(), session.end);
         }
     }
 
@@ -165,6 +222,10 @@ pub(crate) fn removed_session(secure: bool) -> String {
 
 pub(crate) fn removed_notice(secure: bool) -> String {
     format!("{}=; {}; Max-Age=0", name(NOTICE, secure), attributes(secure))
+}
+
+pub(super) fn removed_login(secure: bool) -> String {
+    format!("{}=; {}; Max-Age=0", name(LOGIN, secure), attributes(secure))
 }
 
 /// Under TLS, no other host and no plain connection can set this cookie.
@@ -203,6 +264,10 @@ pub(super) fn log_refusal(client: IpAddr, error: &HttpError) {
 mod tests {
     use super::*;
 
+    fn start(key: &str, now: Timestamp) -> ConsoleSession {
+        ConsoleSession::start(SessionCredential::Key(KeyHash::of(key)), now)
+    }
+
     fn headers(cookie: &str) -> HeaderMap {
         let pair = cookie.split(';').next().unwrap_or_default();
         [(header::COOKIE, format!("other=1; {pair}").parse().unwrap())].into_iter().collect()
@@ -212,9 +277,9 @@ mod tests {
     fn a_session_lives_until_its_end() {
         let (keys, now) = (SessionKeys::random(), Timestamp::now());
         let sessions = ConsoleSessions::new(&keys);
-        let session = ConsoleSession::start(KeyHash::of("key"), now);
+        let session = start("key", now);
         for secure in [false, true] {
-            let cookie = sessions.cookie(&session, secure);
+            let cookie = sessions.cookie(&session, secure).unwrap();
             assert_eq!(cookie.starts_with("__Host-"), secure);
             assert!(cookie.contains("HttpOnly; SameSite=Strict"), "{cookie}");
             assert_eq!(sessions.find(&headers(&cookie), secure, now), Some(session.clone()));
@@ -222,7 +287,7 @@ mod tests {
             let later = Timestamp::from_second(session.end).unwrap();
             assert_eq!(sessions.find(&headers(&cookie), secure, later), None);
         }
-        let cookie = sessions.cookie(&session, false);
+        let cookie = sessions.cookie(&session, false).unwrap();
         sessions.set_keys(&keys.rotated());
         assert!(sessions.find(&headers(&cookie), false, now).is_some(), "the key before still opens it");
         sessions.end(&session, now);
@@ -235,22 +300,40 @@ mod tests {
     fn a_logout_counts_after_many_others() {
         let (sessions, now) = (ConsoleSessions::new(&SessionKeys::random()), Timestamp::now());
         for _ in 0..MAX_ENDED {
-            sessions.end(&ConsoleSession::start(KeyHash::of("busy"), now), now);
+            sessions.end(&start("busy", now), now);
         }
-        let (one, other) = (
-            ConsoleSession::start(KeyHash::of("key"), now),
-            ConsoleSession::start(KeyHash::of("other"), now),
-        );
+        let (one, other) = (start("key", now), start("other", now));
         sessions.end(&one, now);
-        let find = |session| sessions.find(&headers(&sessions.cookie(session, false)), false, now);
+        let find = |session| sessions.find(&headers(&sessions.cookie(session, false).unwrap()), false, now);
         assert!(find(&one).is_none() && find(&other).is_some());
+    }
+
+    #[test]
+    fn a_session_of_a_token_holds_its_claims() {
+        let (sessions, now) = (ConsoleSessions::new(&SessionKeys::random()), Timestamp::now());
+        let session = |groups: usize| {
+            let claims = serde_json::json!({ "sub": "ann", "exp": 4e9, "groups": vec!["a-group"; groups] });
+            let token = serde_json::json!({ "issuer": "https://id.test", "claims": claims });
+            ConsoleSession::start(SessionCredential::Token(serde_json::from_value(token).unwrap()), now)
+        };
+        let (small, large) = (session(3), session(400));
+        let cookie = sessions.cookie(&small, false).unwrap();
+        assert_eq!(sessions.find(&headers(&cookie), false, now), Some(small));
+        assert_eq!(sessions.cookie(&large, false), None, "a browser would drop it");
+        // A login that has begun is no session, and no session is a login.
+        let begun = sessions.login_cookie(&serde_json::json!({ "state": "s" }), false);
+        assert!(begun.contains("SameSite=Lax"));
+        let read = |cookie: &str| sessions.login::<serde_json::Value>(&headers(cookie), false);
+        assert_eq!(read(&begun).unwrap()["state"], "s");
+        assert!(read(&cookie.replacen("toolgate_session", "toolgate_oidc", 1)).is_none());
+        let as_session = begun.replacen("toolgate_oidc", "toolgate_session", 1);
+        assert!(sessions.find(&headers(&as_session), false, now).is_none());
     }
 
     #[test]
     fn a_token_belongs_to_one_session() {
         let now = Timestamp::now();
-        let (one, other) =
-            (ConsoleSession::start(KeyHash::of("key"), now), ConsoleSession::start(KeyHash::of("key"), now));
+        let (one, other) = (start("key", now), start("key", now));
         assert!(one.has_token(&one.token()));
         assert!(!one.has_token(&other.token()) && !one.has_token(""));
     }

@@ -33,7 +33,7 @@ use crate::route::{AdmittedRequest, Handler};
 use crate::routes::{ROUTES, no_endpoint};
 
 /// Largest answer that a page is made from, in bytes.
-const MAX_ANSWER: usize = 64 << 20;
+pub(super) const MAX_ANSWER: usize = 64 << 20;
 
 /// A request for a page. Clones share everything.
 #[derive(Clone)]
@@ -91,6 +91,12 @@ impl Visit {
 
     pub(super) fn is_secure(&self) -> bool {
         self.gateway.authenticator.is_secure(&self.source)
+    }
+
+    /// The origin of the gateway, as the browser sees it.
+    pub(super) fn origin(&self) -> String {
+        super::origin(&self.gateway, &self.source, &self.parts)
+            .unwrap_or_else(|| "http://localhost".to_owned())
     }
 
     pub(super) fn caller(&self) -> &str {
@@ -152,6 +158,11 @@ impl Visit {
         handle(AdmittedRequest { gateway, auth, access, source, parts, parameter, body }).await
     }
 
+    /// Adds an operation to those that the page names.
+    pub(super) fn note_request(&self, method: &Method, target: &str, body: Option<&Json>) {
+        self.performed.lock().push(shown_request(method, target, body));
+    }
+
     /// Performs an operation and reads its answer, for every status.
     pub(super) async fn request<T: DeserializeOwned + Default>(
         &self,
@@ -159,9 +170,17 @@ impl Visit {
         target: &str,
         body: Option<&Json>,
     ) -> Result<T, HttpError> {
-        self.performed.lock().push(shown_request(&method, target, body));
+        self.note_request(&method, target, body);
         let response = self.perform(method, target, body, &[]).await?;
         read_answer(response).await
+    }
+
+    /// Performs an operation that streams events, and passes them on. The browser sends the id of its last one.
+    pub(super) async fn events(&self, target: &str) -> Result<Response, HttpError> {
+        let after = self.headers().get("last-event-id").and_then(|id| id.to_str().ok());
+        let headers: Vec<(HeaderName, &str)> =
+            after.map(|id| (HeaderName::from_static("last-event-id"), id)).into_iter().collect();
+        self.perform(Method::GET, target, None, &headers).await
     }
 
     /// Performs a GET operation that the page needs.

@@ -13,8 +13,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::unfold;
-use http::StatusCode;
-use http::header::{self, HeaderValue};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -25,15 +23,16 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use toolgate_audit::ExecutionLog;
 use toolgate_audit::figures::CallCounts;
 use toolgate_runtime::questions::QuestionKind;
-use toolgate_types::{CallerId, ErrorCode};
+use toolgate_types::CallerId;
 
 use crate::Gateway;
 use crate::auth::{Authenticated, HttpError};
-use crate::response::{Response, ResponseBody};
+use crate::response::Response;
 use crate::route::AdmittedRequest;
 use crate::routes::{
     APPROVALS_READ, CALLERS_READ, EXECUTIONS_READ, HUMAN_INPUT_READ, POLICY_READ, RUNS_READ, SERVERS_READ,
 };
+use crate::streams::StreamSlots;
 
 /// Interval between two looks for changes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(300);
@@ -72,9 +71,15 @@ struct HubEvent {
 }
 
 /// The streams of events, and the task that feeds them.
-#[derive(Default)]
 pub(crate) struct EventHub {
     state: Mutex<HubState>,
+    slots: StreamSlots,
+}
+
+impl Default for EventHub {
+    fn default() -> Self {
+        Self { state: Mutex::default(), slots: StreamSlots::new(MAX_STREAMS) }
+    }
 }
 
 #[derive(Default)]
@@ -90,18 +95,8 @@ struct HubState {
 
 impl EventHub {
     /// Adds a stream. Returns its events from now on, the epoch, and the events it missed; `None` if they are not known.
-    fn subscribe(&self, gateway: &Arc<Gateway>, last: Option<(u64, u64)>) -> Result<Subscription, HttpError> {
+    fn subscribe(&self, gateway: &Arc<Gateway>, last: Option<(u64, u64)>) -> Subscription {
         let mut state = self.state.lock();
-        let streams = state.sender.as_ref().map_or(0, broadcast::Sender::receiver_count);
-        if streams >= MAX_STREAMS {
-            let code = ErrorCode::Overloaded.label();
-            return Err(HttpError::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                code,
-                "too many event streams are open",
-            )
-            .retry_after(KEEP_ALIVE));
-        }
         if state.sender.is_none() {
             state.epoch = fastrand::u64(1 << 32..1 << 52);
             state.sender = Some(broadcast::Sender::new(MAX_KEPT));
@@ -133,7 +128,7 @@ impl EventHub {
         });
         let events = state.sender.as_ref().map(broadcast::Sender::subscribe).expect("it was set above");
         let number = state.next_number.saturating_sub(1);
-        Ok(Subscription { epoch: state.epoch, number, events, missed })
+        Subscription { epoch: state.epoch, number, events, missed }
     }
 
     /// Sends events to all streams. Returns false if there is none, and the task must end.
@@ -403,10 +398,10 @@ pub(crate) async fn stream(request: AdmittedRequest) -> Result<Response, HttpErr
     let EventsQuery { kinds } = request.query()?;
     let AdmittedRequest { gateway, auth, parts, .. } = request;
     let filter = EventFilter::new(&auth, kinds.as_deref())?;
-    let permit = gateway.streams.acquire(&auth.caller.id)?;
+    let permit = gateway.reserve_stream(&gateway.events.slots, &auth.caller.id)?;
     let last_id = parts.headers.get("last-event-id");
     let last = last_id.and_then(|id| event_id(id.to_str().ok()?));
-    let subscription = gateway.events.subscribe(&gateway, last)?;
+    let subscription = gateway.events.subscribe(&gateway, last);
     let mut stream = EventStream { subscription, filter, last_counts: String::new() };
     let mut first = String::new();
     match (last_id, stream.subscription.missed.take()) {
@@ -422,19 +417,7 @@ pub(crate) async fn stream(request: AdmittedRequest) -> Result<Response, HttpErr
         let event = stream.next().await?;
         Some((Ok(event), (stream, permit)))
     });
-    // The stream ends with the gateway, and with the credential that opened it.
-    let (shared, lifetime) = (Arc::clone(&gateway), auth.lifetime.clone());
-    let closing = async move {
-        tokio::select! {
-            () = shared.lifecycle.closing() => {}
-            () = shared.authenticator.wait_for_expiry(lifetime) => {}
-        }
-    };
-    let mut response =
-        Response::new(ResponseBody::from_stream(first.chain(rest).take_until(Box::pin(closing))));
-    let kind = HeaderValue::from_static("text/event-stream");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    Ok(response)
+    Ok(gateway.event_stream(&auth, first.chain(rest)))
 }
 
 #[test]

@@ -12,7 +12,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http::StatusCode;
-use http::header::{self, HeaderValue};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -24,17 +23,18 @@ use toolgate_audit::project::{CallCursor, ProjectFollower, parse_time};
 use toolgate_audit::read::{EndRecord, StageRecord};
 use toolgate_audit::{BeginRecord, CallFilter, LoggedCall, ProjectLog};
 use toolgate_runtime::{RunningCall, Runtime};
+use toolgate_types::HumanDuration;
 use toolgate_types::call::{OperationKind, Stage};
-use toolgate_types::{ErrorCode, HumanDuration};
 
 use super::figures::Verification;
 use super::questions::SOCKET_USER;
 use crate::Gateway;
 use crate::auth::HttpError;
 use crate::log_work::LogWork;
-use crate::response::{self, Response, ResponseBody};
+use crate::response::{self, Response};
 use crate::route::{Access, AdmittedRequest};
 use crate::routes::EXECUTIONS_READ;
+use crate::streams::StreamSlots;
 
 /// Queries that run at the same time. Each reads files.
 const MAX_READERS: usize = 4;
@@ -370,12 +370,7 @@ pub(crate) async fn stream(request: AdmittedRequest) -> Result<Response, HttpErr
     }
     let bodies = query.bodies.unwrap_or(true);
     let filter = query.filter()?;
-    let permit = Arc::clone(&gateway.log.streams).try_acquire_owned().map_err(|_| {
-        let code = ErrorCode::Overloaded.label();
-        HttpError::new(StatusCode::TOO_MANY_REQUESTS, code, "too many streams are open")
-            .retry_after(KEEP_ALIVE)
-    })?;
-    let permit = (permit, gateway.streams.acquire(&auth.caller.id)?);
+    let permit = gateway.reserve_stream(&gateway.log.streams, &auth.caller.id)?;
     let following = gateway.log.read(move |log, _| log.follow(&filter)).await?;
     // Tells the client that nothing is missed from here on.
     let first = futures_util::stream::once(async { Ok::<_, io::Error>(Bytes::from_static(b": open\n\n")) });
@@ -383,19 +378,7 @@ pub(crate) async fn stream(request: AdmittedRequest) -> Result<Response, HttpErr
         let (following, events) = events(following, bodies).await?;
         Ok(Some((events, (following, permit))))
     });
-    // The stream ends with the gateway, and with the credential that opened it.
-    let (shared, lifetime) = (Arc::clone(&gateway), auth.lifetime.clone());
-    let closing = async move {
-        tokio::select! {
-            () = shared.lifecycle.closing() => {}
-            () = shared.authenticator.wait_for_expiry(lifetime) => {}
-        }
-    };
-    let mut response =
-        Response::new(ResponseBody::from_stream(first.chain(rest).take_until(Box::pin(closing))));
-    let kind = HeaderValue::from_static("text/event-stream");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    Ok(response)
+    Ok(gateway.event_stream(&auth, first.chain(rest)))
 }
 
 /// Waits for the next executions and renders them as events. A keep-alive comment detects disconnected clients.
@@ -441,13 +424,13 @@ pub(crate) struct LogQueries {
     work: LogWork,
     pub(crate) verification: Arc<Mutex<Verification>>,
     readers: Semaphore,
-    streams: Arc<Semaphore>,
+    streams: StreamSlots,
 }
 
 impl LogQueries {
     pub(crate) fn new(runtime: &Arc<Runtime>, log: ProjectLog) -> Self {
         let work = LogWork::start(runtime, log.clone());
-        let (readers, streams) = (Semaphore::new(MAX_READERS), Arc::new(Semaphore::new(MAX_STREAMS)));
+        let (readers, streams) = (Semaphore::new(MAX_READERS), StreamSlots::new(MAX_STREAMS));
         Self { log, work, verification: Arc::default(), readers, streams }
     }
 

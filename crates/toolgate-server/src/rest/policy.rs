@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 use toolgate_audit::CallFilter;
 use toolgate_audit::project::parse_time;
 use toolgate_runtime::access_diff::{AccessView, any_member};
+use toolgate_runtime::runtime::AccessRules;
 use toolgate_runtime::{CatalogTool, Runtime};
 use toolgate_types::{Caller, ErrorCode, Group, ServerName};
 
@@ -133,16 +134,19 @@ pub(crate) async fn replay(request: AdmittedRequest) -> Result<Response, HttpErr
     let gateway = Arc::clone(&request.gateway);
     let CheckedPolicy { problems, access } =
         gateway.with_project(move |project| project.check_policy(&text)).await?;
-    let Some(candidate) = access else {
+    let Some(mut candidate) = access else {
         return Ok(response::json(&json!({ "ok": false, "problems": problems, "version": null })));
     };
     let filter = CallFilter { tool, caller, since, ..CallFilter::default() };
     let runtime = Arc::clone(&gateway.runtime);
     let (groups, version) = (gateway.authenticator.groups(), candidate.version.clone());
+    let callers = gateway.authenticator.all_callers().iter().map(|caller| Caller::clone(caller)).collect();
+    let current = AccessRules { callers, policy: runtime.access_rules().policy.clone() };
+    add_created_callers(&gateway, &mut candidate.rules.callers);
     let (access, calls, complete) = gateway
         .log
         .read(move |log, keep_going| {
-            let access = compare_access(&runtime, &candidate, &groups);
+            let access = compare_access(&runtime, &current, &candidate, &groups);
             let (report, is_complete) = with_recorded_calls(log, filter, keep_going, |calls| {
                 runtime.replay(&candidate.rules, calls)
             })?;
@@ -167,18 +171,28 @@ pub(crate) async fn replay(request: AdmittedRequest) -> Result<Response, HttpErr
     })))
 }
 
+/// Adds the callers that were created while the gateway runs: no file of the project has them.
+fn add_created_callers(gateway: &Gateway, callers: &mut Vec<Caller>) {
+    for created in gateway.authenticator.created_callers() {
+        if callers.iter().all(|caller| caller.id != created.id) {
+            callers.push(Caller::clone(&created));
+        }
+    }
+}
+
 /// Compares the access of all callers under the rules in use and under others. `None` if there are too many pairs.
 fn compare_access(
     runtime: &Runtime,
+    current: &AccessRules,
     candidate: &CandidateAccess,
     groups: &[Arc<Group>],
 ) -> Option<Vec<Json>> {
-    let (rules, profiles) = (runtime.access_rules(), runtime.profiles());
+    let profiles = runtime.profiles();
     let subjects = candidate.rules.callers.len() + 1 + groups.len();
     if subjects.saturating_mul(runtime.catalog().tools().count()) > MAX_PAIRS {
         return None;
     }
-    let before = AccessView { rules: &rules, profiles: &profiles, groups };
+    let before = AccessView { rules: current, profiles: &profiles, groups };
     let changes = runtime.compare_access(before, candidate.view());
     Some(changes.iter().map(|change| json!(change)).collect())
 }

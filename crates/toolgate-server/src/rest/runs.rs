@@ -116,11 +116,11 @@ pub(crate) async fn events(request: AdmittedRequest) -> Result<Response, HttpErr
     };
     // Subscribe before the journal is read, so that no event is missed in between.
     let handle = gateway.runs.active.get(&id);
-    let live_events = handle.as_ref().map(|handle| handle.events.subscribe());
+    let (live_events, partial_text) = handle.as_ref().map(ActiveRun::subscribe).unzip();
     let resumed_after = handle.map_or(0, |handle| handle.resumed_after.load(Ordering::Relaxed));
     let follower = accessible_run(&request, &id).await?;
     let permit = gateway.streams.acquire(&auth.caller.id)?;
-    let watcher = RunWatcher { resumed_after, ..RunWatcher::new(follower, after, live_events) };
+    let watcher = RunWatcher { resumed_after, partial_text, ..RunWatcher::new(follower, after, live_events) };
     Ok(stream_response(gateway, auth, watcher, permit))
 }
 
@@ -162,6 +162,8 @@ struct RunWatcher {
     resumed_after: u64,
     /// Live events, if the run is active here.
     live_events: Option<broadcast::Receiver<(u64, Json)>>,
+    /// Text of the turn before the live events, with its number. `None` once it was sent.
+    partial_text: Option<(u64, String)>,
     /// Number of finished turns sent to the client.
     turns: u64,
     /// True if no more events will follow.
@@ -200,7 +202,8 @@ impl RunWatcher {
         after: u64,
         live_events: Option<broadcast::Receiver<(u64, Json)>>,
     ) -> Self {
-        Self { follower: Some(follower), after, resumed_after: 0, live_events, turns: 0, ended: false }
+        let follower = Some(follower);
+        Self { follower, after, resumed_after: 0, live_events, partial_text: None, turns: 0, ended: false }
     }
 
     /// Waits for the next events and renders them. `None` at the end.
@@ -214,6 +217,9 @@ impl RunWatcher {
             if !text.is_empty() || self.ended {
                 return Ok(Some((text, self)));
             }
+            if let Some(text) = self.take_partial_text() {
+                return Ok(Some((text, self)));
+            }
             if Instant::now() >= keep_alive_at {
                 return Ok(Some((":\n\n".to_owned(), self)));
             }
@@ -225,6 +231,18 @@ impl RunWatcher {
                 _ => {}
             }
         }
+    }
+
+    /// Renders the text of the turn that was unfinished when the watcher joined. If it joins again, the
+    /// part that it has is void.
+    fn take_partial_text(&mut self) -> Option<String> {
+        let (turn, text) = self.partial_text.take()?;
+        if text.is_empty() || turn < self.turns {
+            return None;
+        }
+        let event = sse_event(None, &json!({ "event": "text", "text": text }));
+        let void = || sse_event(None, &json!({ "event": "again", "why": "the stream was opened again" }));
+        Some(if self.after > 0 { void() + &event } else { event })
     }
 
     /// Reads new journal entries.

@@ -124,6 +124,27 @@ pub(crate) async fn import(request: AdmittedRequest) -> Result<Response, HttpErr
     Ok(gateway.with_etag(response::json(&document)))
 }
 
+/// Refuses pasted secrets. People paste the configuration of a client with its keys, and the file of the registry would
+/// hold them in plain text.
+fn check_secrets(gateway: &Gateway, name: &str, entry: &Map<String, Json>) -> Result<(), HttpError> {
+    let places = gateway.runtime.secret_places(entry);
+    if places.is_empty() {
+        return Ok(());
+    }
+    let place = match places[0].strip_prefix("env.") {
+        Some(variable) => format!(", set `\"credential\": {{\"env\": \"{variable}\"}}` in its entry"),
+        None => String::new(),
+    };
+    let (places, are) =
+        (places.join("`, `"), if places.len() == 1 { "is a secret: it" } else { "are secrets: they" });
+    let message = format!("`{places}` {are} would be in the file of the registry in plain text");
+    let hint = format!(
+        "leave it out, add the server{place}, and run `toolgate credentials set {name}`; or run `toolgate import FILE` on \
+         the machine of the gateway, to keep secrets in `.env`"
+    );
+    Err(HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message).hint(hint))
+}
+
 async fn import_one(
     gateway: &Gateway,
     auth: &Authenticated,
@@ -132,6 +153,7 @@ async fn import_one(
     entry: Map<String, Json>,
     add: bool,
 ) -> Result<&'static str, HttpError> {
+    check_secrets(gateway, name, &entry)?;
     let change: RegistryChange = checked_op(gateway, auth, registry, name, entry).await?.into();
     let refused = |refused| changes::registry_error(&refused, name);
     if !add {

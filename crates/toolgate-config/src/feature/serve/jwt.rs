@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use toolgate_types::caller::PermissionPattern;
-use toolgate_types::issuer::{KeySource, SigningAlgorithm, TokenIssuer};
-use toolgate_types::{ConfigString, GroupName, HumanDuration};
+use toolgate_types::issuer::{IssuerLogin, KeySource, SigningAlgorithm, TokenIssuer};
+use toolgate_types::{ConfigString, GroupName, HumanDuration, Secret};
 use url::Url;
 
 use crate::context::Context;
@@ -45,6 +45,23 @@ keys! {
         groups: NamedMap<GroupName>,
         /// Claim that names the person, such as `email`. Recorded with every call; it decides nothing. Default: none.
         person_claim: String,
+        /// Login of people to the console with this issuer (authorization code with PKCE). Without this key, the
+        /// console asks for an API key only.
+        login: JwtLoginFile,
+    }
+}
+
+keys! {
+    /// The gateway as a client of a token issuer. Register `URL/oidc/callback` there as its redirect URI.
+    struct JwtLoginFile as "login of a token issuer" {
+        /// Id of the client at the issuer.
+        client_id: ConfigString; required,
+        /// Secret of the client, such as `${CLIENT_SECRET}`. Without this key, the client is a public one.
+        client_secret: ConfigString,
+        /// Scopes that a login asks for, besides `openid`.
+        scopes: Vec<Spanned<String>>,
+        /// Label of the login in the console. Default: the host of the issuer.
+        label: String,
     }
 }
 
@@ -125,6 +142,10 @@ pub(super) fn resolve_issuer(
     let address = address.filter(|_| cx.problems.len() == problems_before)?;
     let of_host = || format!("{}:", address.host_str().unwrap_or_default());
     let scopes = file.scopes.map(|at| at.value.0).unwrap_or_default();
+    let login = match file.login {
+        Some(login) => Some(resolve_login(login.value, &address, cx)?),
+        None => None,
+    };
     Some(TokenIssuer {
         issuer: file.issuer?.value.expose().to_owned(),
         audience: into_values(file.audience)?,
@@ -141,6 +162,26 @@ pub(super) fn resolve_issuer(
         groups_claim: into_value(file.groups_claim),
         groups,
         person_claim: into_value(file.person_claim),
+        login,
+    })
+}
+
+fn resolve_login(file: JwtLoginFile, issuer: &Url, cx: &mut Context<'_>) -> Option<IssuerLogin> {
+    let client_id = file.client_id?;
+    if client_id.value.expose().is_empty() {
+        let message = "`client_id` in `login` of a token issuer is empty";
+        cx.error(client_id.span, message, "register the gateway as a client of the issuer");
+        return None;
+    }
+    let client_secret = file.client_secret.map(|at| {
+        cx.add_secret("client_secret", at.value.expose());
+        Secret::new(at.value.expose())
+    });
+    Some(IssuerLogin {
+        label: into_value(file.label).unwrap_or_else(|| issuer.host_str().unwrap_or_default().to_owned()),
+        client_id: client_id.value.expose().to_owned(),
+        client_secret,
+        scopes: into_values(file.scopes).unwrap_or_default(),
     })
 }
 
@@ -185,7 +226,17 @@ mod tests {
         let issuer = &good.config.as_ref().unwrap().serve.jwt[0];
         assert_eq!((issuer.caller_prefix.as_str(), issuer.caller_claim.as_str()), ("id.test:", "sub"));
         assert_eq!(issuer.algorithms, toolgate_types::issuer::SigningAlgorithm::DEFAULT);
+        let login = with(
+            "jwt: [{issuer: 'https://id.test', audience: [tools], jwks_file: k.json, login: {client_id: gate, client_secret: a-secret-of-the-client}}]",
+        );
+        assert_eq!(messages(&login), "");
+        let config = login.config.unwrap();
+        let login = config.serve.jwt[0].login.as_ref().unwrap();
+        assert_eq!((login.label.as_str(), login.client_id.as_str()), ("id.test", "gate"));
+        assert!(!serde_json::to_string(&config).unwrap().contains("a-secret-of-the-client"));
         let mistakes = [
+            with("jwt: [{issuer: 'https://id.test', audience: [a], login: {}}]"),
+            with("jwt: [{issuer: 'https://id.test', audience: [a], login: {client_id: ''}}]"),
             with("jwt: [{issuer: 'http://id.test', audience: [tools]}]"),
             with("jwt: [{issuer: 'https://id.test'}]"),
             with("jwt: [{issuer: 'https://id.test', audience: []}]"),

@@ -1,6 +1,5 @@
 //! Configurations to paste into each client, per profile.
 
-use http::header;
 use serde_json::json;
 use toolgate_console::frame::Section;
 use toolgate_console::pages::{Client, ConnectPage};
@@ -22,10 +21,7 @@ pub(crate) async fn show(visit: Visit) -> Result<Response, HttpError> {
             (one.name.clone(), format!("/connect?profile={}", url(&one.name)), one.name == profile)
         }),
     );
-    // The host was checked before the route: it is one of this gateway.
-    let host = visit.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
-    let scheme = if visit.is_secure() { "https" } else { "http" };
-    let origin = format!("{scheme}://{host}");
+    let origin = visit.origin();
     let path = if profile.is_empty() { "/mcp".to_owned() } else { format!("/mcp/{}", url(profile)) };
     let endpoint = format!("{origin}{path}");
     let frame = visit.frame(Section::Connect, "Connect", &["toolgate connect CLIENT".to_owned()], "").await;

@@ -34,3 +34,8 @@ pub(crate) async fn show(visit: Visit) -> Result<Response, HttpError> {
         visit.frame(Section::Runs, "Run", &[format!("toolgate runs show {id}")], "run executions").await;
     Ok(visit.render(&RunPage { frame, run }))
 }
+
+/// The stream of a run: the text as it is written, calls, and the end.
+pub(crate) async fn events(visit: Visit) -> Result<Response, HttpError> {
+    visit.events(&format!("/v1/runs/{}/events", url(visit.parameter()))).await
+}

@@ -1,14 +1,16 @@
 //! The tools: search and list, and one tool with its contract and a form to try it.
 
-use http::Method;
-use serde_json::json;
-use toolgate_console::form::{Field, arguments, fields, fill, table};
+use http::{Method, header};
+use serde_json::{Value as Json, json};
+use toolgate_console::form::{Field, ToolForm};
 use toolgate_console::frame::{Notice, Section};
 use toolgate_console::pages::{NewToolPage, ToolPage, ToolQuery, ToolRow, ToolsPage, form_json};
 use toolgate_console::rest::{Executions, Figures, Found, Outcome, Servers, Tool, ToolCallers, Tools, Why};
+use toolgate_console::schema::table;
 use toolgate_console::text::url;
 
 use super::super::form::parse_json;
+use super::super::live_call;
 use super::super::visit::{Visit, notice_of, read_answer, shown_request, target};
 use crate::auth::HttpError;
 use crate::response::Response;
@@ -92,27 +94,43 @@ struct Trial {
 
 pub(crate) async fn show(visit: Visit) -> Result<Response, HttpError> {
     let tool = read_tool(&visit).await?;
-    let trial = Trial { fields: fields(&tool.input_schema), arguments: "{}".to_owned(), ..Trial::default() };
+    let fields = ToolForm::new(&tool.input_schema).fields();
+    let trial = Trial { fields, arguments: "{}".to_owned(), ..Trial::default() };
     page(&visit, tool, trial).await
 }
 
-/// Calls the tool, explains the decision, or changes between form and JSON.
+/// Calls the tool, explains the decision, or changes the form.
 pub(crate) async fn submit(visit: Visit) -> Result<Response, HttpError> {
     let tool = read_tool(&visit).await?;
     let mut trial = Trial {
         as_json: visit.form.text("form") == "json",
-        fields: fields(&tool.input_schema),
         arguments: visit.form.text("arguments").to_owned(),
         why_for: visit.form.text("for").trim().to_owned(),
         ..Trial::default()
     };
-    if let Err(error) = run(&visit, &tool, &mut trial).await {
-        trial.failure = Some(notice_of(&error));
+    match run(&visit, &tool, &mut trial).await {
+        Ok(Some(call)) if live_call::wants_events(visit.headers()) => {
+            return live_call(visit, tool, trial, call).await;
+        }
+        Ok(Some(Call { path, body })) => match visit.post(&path, &body).await {
+            Ok(outcome) => trial.outcome = Some(outcome),
+            Err(error) => trial.failure = Some(notice_of(&error)),
+        },
+        Ok(None) => {}
+        Err(error) => trial.failure = Some(notice_of(&error)),
     }
     page(&visit, tool, trial).await
 }
 
-async fn run(visit: &Visit, tool: &Tool, trial: &mut Trial) -> Result<(), HttpError> {
+/// A call to make.
+struct Call {
+    path: String,
+    body: Json,
+}
+
+/// Reads the entered arguments into the trial, and does everything but the call.
+async fn run(visit: &Visit, tool: &Tool, trial: &mut Trial) -> Result<Option<Call>, HttpError> {
+    let action = visit.form.text("do");
     let entered = if trial.as_json {
         let text = trial.arguments.trim();
         let parsed = if text.is_empty() { json!({}) } else { parse_json("arguments", text)? };
@@ -121,16 +139,25 @@ async fn run(visit: &Visit, tool: &Tool, trial: &mut Trial) -> Result<(), HttpEr
         }
         parsed
     } else {
-        arguments(&mut trial.fields, |name| visit.form.get(name).map(str::to_owned))
+        let mut form = ToolForm::sent(&tool.input_schema, &|name| visit.form.get(name).map(str::to_owned));
+        form.change(action);
+        // Before anything can fail: the entered text must not be lost.
+        trial.fields = form.fields();
+        if action == "form" || action.starts_with("add:") || action.starts_with("remove:") {
+            return Ok(None);
+        }
+        form.arguments()
             .map_err(|error| HttpError::invalid(format!("`{}`: {}", error.label, error.message)))?
     };
     trial.arguments = form_json(&entered);
-    let is_whole = fill(&mut trial.fields, &entered);
+    let form = ToolForm::filled(&tool.input_schema, &entered);
+    let is_whole = form.can_show(&entered);
+    trial.fields = form.fields();
     trial.as_json |= !is_whole;
-    match visit.form.text("do") {
+    match action {
         "call" => {
-            let target = format!("/v1/tools/{}/call?trace=true", url(&tool.name));
-            trial.outcome = Some(visit.post(&target, &json!({ "arguments": entered })).await?);
+            let path = format!("/v1/tools/{}/call?trace=true", url(&tool.name));
+            return Ok(Some(Call { path, body: json!({ "arguments": entered }) }));
         }
         "why" => {
             let caller = if trial.why_for.is_empty() { visit.caller() } else { &trial.why_for };
@@ -140,13 +167,34 @@ async fn run(visit: &Visit, tool: &Tool, trial: &mut Trial) -> Result<(), HttpEr
         "json" => trial.as_json = true,
         "fields" if is_whole => trial.as_json = false,
         "fields" => {
-            let error =
-                HttpError::invalid("the arguments have members or characters that the form cannot show");
+            let error = HttpError::invalid(
+                "the arguments have members, empty values or characters that the form cannot show",
+            );
             return Err(error.hint("leave them out, or stay with JSON"));
         }
         _ => {}
     }
-    Ok(())
+    Ok(None)
+}
+
+/// Makes a call, and streams its events to the page.
+async fn live_call(visit: Visit, tool: Tool, mut trial: Trial, call: Call) -> Result<Response, HttpError> {
+    let Call { path, body } = call;
+    visit.note_request(&Method::POST, &path, Some(&body));
+    let accept = [(header::ACCEPT, "text/event-stream")];
+    match visit.perform(Method::POST, &path, Some(&body), &accept).await {
+        Ok(events) => Ok(live_call::stream(events, |outcome| async move {
+            match outcome {
+                Ok(outcome) => trial.outcome = Some(outcome),
+                Err(error) => trial.failure = Some(notice_of(&error)),
+            }
+            page(&visit, tool, trial).await
+        })),
+        Err(error) => {
+            trial.failure = Some(notice_of(&error));
+            page(&visit, tool, trial).await
+        }
+    }
 }
 
 async fn read_tool(visit: &Visit) -> Result<Tool, HttpError> {

@@ -108,6 +108,32 @@ fn stop(gateway: &Gateway, key: &str, run: &str) -> u16 {
     gateway.request(&format!("DELETE /v1/runs/{run}"), &[&format!("X-API-Key: {key}")], "").status
 }
 
+/// A watcher that joins in the middle of a turn gets the text so far; one that joins again is told that its text is void.
+#[test]
+fn a_watcher_that_joins_gets_the_text_so_far() {
+    let folder = TempDir::new().expect("the temporary folder can be written to");
+    let file = folder.path().join("rest");
+    let model =
+        ScriptedModel::start(&json!([{ "text": "The first half, and the second half.", "waits": file }]));
+    let gateway = start_gateway(&model);
+    let mut started = RunStream::start(&gateway, "key-of-ann", &json!({ "task": "write" }));
+    let (last, begun) = started.wait_until("begun");
+    let run = begun["run"].as_str().expect("an id").to_owned();
+    let mut text = String::new();
+    while !text.contains("half") {
+        let (_, event) = started.wait_until("text");
+        text.push_str(event["text"].as_str().expect("text"));
+    }
+    let (_, joined) = RunStream::of(&gateway, "key-of-ann", &run, None).wait_until("text");
+    assert!(joined["text"].as_str().is_some_and(|joined| joined.starts_with(&text)), "{joined}");
+    let mut again = RunStream::of(&gateway, "key-of-ann", &run, last);
+    assert_eq!(again.next().expect("an event").1["event"], "again");
+    assert_eq!(again.next().expect("an event").1["text"], joined["text"]);
+    fs_err::write(&file, "").expect("it can be written");
+    let (_, said) = again.wait_until("said");
+    assert_eq!(said["text"], "The first half, and the second half.");
+}
+
 #[test]
 fn a_run_continues_after_its_watcher_disconnects() {
     let (_model, gateway, folder) = waiting(&[json!({ "text": "It is there." })]);

@@ -214,11 +214,32 @@ fn a_server_is_tested_without_being_registered() {
     assert!(!gateway.program.read("toolgate.lock").contains("\"kit\""), "nothing was pinned");
 }
 
+/// Callers that no file of the project has are part of a replay, and a change of the rules is all that changes their access.
+#[test]
+fn a_replay_knows_callers_that_were_created_meanwhile() {
+    let gateway = Gateway::serve(project());
+    let created =
+        gateway.post("/v1/callers", OWNER, &json!({ "id": "carl", "permissions": ["tools:*", "s:*"] }));
+    let key = created.json()["key"].as_str().expect("a key").to_owned();
+    assert_eq!(gateway.call(&key, "sum", &json!({})).status, 200);
+    let replay = |text: &str| gateway.post("/v1/policy/replay", OWNER, &json!({ "text": text })).json();
+    let same = replay(RULES);
+    assert_eq!((&same["calls"]["gone"], &same["calls"]["replayed"]), (&json!(0), &json!(1)), "{same}");
+    assert_eq!((&same["access"], &same["calls"]["flips"]), (&json!([]), &json!([])), "{same}");
+    let other = replay("forbid(principal == Caller::\"carl\", action, resource);\n");
+    assert_eq!(other["calls"]["flips"][0]["caller"], "carl", "{other}");
+    let removed = gateway.request("DELETE /v1/callers/carl", &[&format!("X-API-Key: {OWNER}")], "");
+    assert_eq!(removed.status, 204, "{removed:?}");
+    let after = replay(RULES);
+    assert_eq!((&after["access"], &after["calls"]["gone"]), (&json!([]), &json!(1)), "{after}");
+}
+
 #[test]
 fn pasted_servers_are_shown_and_registered() {
     let gateway = Gateway::serve(project());
     let pasted = json!({ "mcpServers": {
-        "kit": { "command": testkit(), "args": ["good"], "env": { "TOKEN": "pasted-secret-value" }, "icon": "x" },
+        "kit": { "command": testkit(), "args": ["good"], "env": { "LEVEL": "debug" }, "icon": "x" },
+        "keyed": { "command": testkit(), "args": ["good"], "env": { "TOKEN": "pasted-secret-value" } },
         "s": { "command": "other" },
         "inside": { "url": "http://127.0.0.1:1/mcp" },
     } });
@@ -236,14 +257,22 @@ fn pasted_servers_are_shown_and_registered() {
     let planned = import(OWNER, false);
     assert_eq!(
         outcomes(&planned),
-        ["kit planned null", "s skipped null", "inside failed ssrf_blocked"],
+        ["kit planned null", "keyed failed invalid", "s skipped null", "inside failed ssrf_blocked"],
         "{planned}"
     );
     assert!(!planned.to_string().contains("pasted-secret-value"), "{planned}");
     assert!(planned["notes"][0]["message"].as_str().is_some_and(|note| note.contains("`icon`")), "{planned}");
     assert!(!gateway.program.read("mcp.json").contains("\"kit\""), "nothing was written");
     assert_eq!(outcomes(&import("key-of-star", true))[0], "kit failed unauthorized");
-    assert_eq!(outcomes(&import(OWNER, true))[0], "kit added null");
+    let added = import(OWNER, true);
+    assert_eq!(outcomes(&added)[..2], ["kit added null", "keyed failed invalid"]);
+    let refused = &added["servers"][1]["error"];
+    assert_eq!(
+        refused["message"],
+        "`env.TOKEN` is a secret: it would be in the file of the registry in plain text"
+    );
+    assert!(refused["hint"].as_str().is_some_and(|hint| hint.contains("toolgate credentials set keyed")));
+    assert!(!gateway.program.read("mcp.json").contains("pasted-secret-value"));
     wait_until("it is ready", || gateway.get("/v1/servers/kit", OWNER).json()["state"] == "ready");
     let yaml = json!({ "text": "mcpServers:\n  web:\n    url: https://8.8.8.8/mcp\n" });
     assert_eq!(outcomes(&gateway.post("/v1/servers/import", OWNER, &yaml).json()), ["web planned null"]);

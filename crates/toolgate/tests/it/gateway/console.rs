@@ -32,7 +32,7 @@ const PAGES: [&str; 15] = [
 ];
 
 /// A gateway with a good server, a hostile one and one that is down; calls of `ann` to `echo` need an approval.
-fn gateway() -> Gateway {
+pub(super) fn gateway() -> Gateway {
     let server = |name: &str, mode: &str| {
         json!({ "name": name, "command": testkit(), "args": [mode], "mode": "dynamic",
             "default_tool_config": { "max_instances": 8, "timeout": "30s" } })
@@ -68,12 +68,12 @@ fn gateway() -> Gateway {
     gateway
 }
 
-fn url(gateway: &Gateway, path: &str) -> String {
+pub(super) fn url(gateway: &Gateway, path: &str) -> String {
     format!("http://127.0.0.1:{}{path}", gateway.port)
 }
 
 /// Opens a tab and logs in with a key.
-fn log_in(browser: &Browser, gateway: &Gateway, key: &str) -> Tab {
+pub(super) fn log_in(browser: &Browser, gateway: &Gateway, key: &str) -> Tab {
     let mut tab = browser.tab();
     tab.open(&url(gateway, "/login"));
     tab.fill("#key", key);
@@ -83,7 +83,7 @@ fn log_in(browser: &Browser, gateway: &Gateway, key: &str) -> Tab {
 }
 
 /// A call of `ann` that waits for its approval, with its status in the end.
-fn waiting_call<'scope>(
+pub(super) fn waiting_call<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     gateway: &'scope Gateway,
     message: &'static str,
@@ -99,7 +99,7 @@ fn waiting_call<'scope>(
 }
 
 /// Nothing in the console of the browser, and no request to another host.
-fn assert_clean(tab: &Tab, page: &str) {
+pub(super) fn assert_clean(tab: &Tab, page: &str) {
     assert!(tab.problems.is_empty(), "{page}: {:#?}", tab.problems);
     let foreign: Vec<_> = tab.hosts.iter().filter(|host| *host != "127.0.0.1").collect();
     assert!(foreign.is_empty(), "{page}: {foreign:?}");
@@ -143,7 +143,7 @@ fn pages_are_accessible_and_clean() {
     });
 }
 
-fn save(tab: &mut Tab, page: &str, width: u32, dark: bool) {
+pub(super) fn save(tab: &mut Tab, page: &str, width: u32, dark: bool) {
     let Some(folder) = pictures() else { return };
     let name: String =
         page.chars().map(|one| if one.is_ascii_alphanumeric() { one } else { '-' }).take(24).collect();
@@ -173,7 +173,10 @@ fn calls_are_approved_in_the_inbox() {
         let call = waiting_call(scope, &gateway, "second");
         tab.open(&url(&gateway, "/inbox"));
         // Two people answer one question: the second is told. Without scripts, the page does not notice the first answer.
-        let mut other = browser.tab();
+        let mut other = browser.other_person();
+        other.open(&url(&gateway, "/login"));
+        other.fill("#key", OWNER);
+        other.key_to_page("Enter");
         other.scripts(false);
         other.open(&url(&gateway, "/inbox"));
         tab.follow("button[data-key=r]");
@@ -197,7 +200,7 @@ fn tools_are_tried_by_form_and_json() {
     let mut tab = log_in(&browser, &gateway, OWNER);
     tab.open(&url(&gateway, "/tools/echo"));
     tab.fill("[name='a/message']", "<img src=x onerror=alert(1)>\u{202E}");
-    tab.follow("button[value=call]");
+    tab.submit("button.primary[value=call]");
     assert_eq!(tab.text("#outcome .result"), "<img src=x onerror=alert(1)>⟦U+202E⟧");
     assert_eq!(tab.evaluate("document.querySelectorAll('#outcome img').length"), 0);
     // A field would send the mark back, so the page changes to JSON.
@@ -208,18 +211,18 @@ fn tools_are_tried_by_form_and_json() {
         "the value of the field comes back"
     );
     tab.fill("#arguments", r#"{"message": "as JSON", "number": 4}"#);
-    tab.follow("button[value=call]");
+    tab.submit("button.primary[value=call]");
     assert_eq!(tab.text("#outcome .result"), "as JSON");
     tab.fill("#arguments", "{broken");
-    tab.follow("button[value=call]");
+    tab.submit("button.primary[value=call]");
     assert!(tab.text("#try .notice").contains("invalid JSON in `arguments`"), "{}", tab.text("#try"));
     tab.open(&url(&gateway, "/tools/echo"));
     tab.fill("#for", "ann");
-    tab.follow("button[value=why]");
+    tab.submit("button[value=why]");
     assert!(tab.text("#why h2").contains("ask"), "{}", tab.text("#why"));
     assert!(tab.text("#why").contains("ask-before-echo"));
     tab.open(&url(&gateway, "/tools/picture"));
-    tab.follow("button[value=call]");
+    tab.submit("button.primary[value=call]");
     assert!(tab.text("#outcome").contains("success"), "{}", tab.text("#outcome"));
     assert_clean(&tab, "tools");
 }
@@ -290,7 +293,7 @@ fn pages_work_without_scripts_and_by_keys() {
     tab.scripts(false);
     tab.open(&url(&gateway, "/tools/echo"));
     tab.fill("[name='a/message']", "without scripts");
-    tab.follow("button[value=call]");
+    tab.follow("button.primary[value=call]");
     assert_eq!(tab.text("#outcome .result"), "without scripts");
     tab.click("#account summary");
     tab.follow("button[value=dark]");

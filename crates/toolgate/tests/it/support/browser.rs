@@ -78,8 +78,12 @@ impl Browser {
 
     /// Opens a tab. All tabs share their cookies.
     pub(crate) fn tab(&self) -> Tab {
+        self.tab_in(json!({ "url": "about:blank" }))
+    }
+
+    fn tab_in(&self, target: Json) -> Tab {
         let mut browser = self.connect(&self.url);
-        let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let target = browser.call("Target.createTarget", target);
         let id = target["targetId"].as_str().expect("an id");
         let mut tab = self.connect(&format!("ws://127.0.0.1:{}/devtools/page/{id}", self.port));
         for domain in ["Page", "Runtime", "Log", "Network"] {
@@ -88,6 +92,13 @@ impl Browser {
         tab.call("Page.addScriptToEvaluateOnNewDocument", json!({ "source": WATCH }));
         tab.size(1280, 800);
         tab
+    }
+
+    /// Opens a tab of another person: it has cookies of its own.
+    pub(crate) fn other_person(&self) -> Tab {
+        let mut browser = self.connect(&self.url);
+        let context = browser.call("Target.createBrowserContext", json!({}));
+        self.tab_in(json!({ "url": "about:blank", "browserContextId": context["browserContextId"] }))
     }
 
     fn connect(&self, url: &str) -> Tab {
@@ -215,6 +226,22 @@ impl Tab {
         self.events.clear();
         self.click(selector);
         self.wait_for_load();
+    }
+
+    /// Clicks, and waits until the script has replaced the content of the page.
+    pub(crate) fn submit(&mut self, selector: &str) {
+        self.mark();
+        self.click(selector);
+        self.wait_for_content();
+    }
+
+    /// Marks the content of the page, to see when it is replaced.
+    pub(crate) fn mark(&mut self) {
+        self.evaluate("document.querySelector('main').dataset.before = '1'");
+    }
+
+    pub(crate) fn wait_for_content(&mut self) {
+        self.wait("document.querySelector('main') && !document.querySelector('main[data-before]')");
     }
 
     /// Presses a key.
