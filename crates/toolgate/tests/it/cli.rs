@@ -3,6 +3,7 @@
 mod code_blocks;
 mod completions;
 mod connect;
+mod deployment;
 mod docs;
 mod doctor;
 mod escapes;
