@@ -11,6 +11,7 @@ mod help;
 mod import;
 mod init;
 mod listings;
+mod named_things;
 mod policy_test;
 mod running_gateway;
 mod search;
