@@ -272,6 +272,28 @@ mod tests {
         );
     }
 
+    /// Commands of pages, in blocks and between backticks.
+    #[test]
+    fn commands_of_pages_exist() {
+        use clap::Parser as _;
+        let root = program::root();
+        let mut pages = files_below(&root.join("docs"), "md").unwrap();
+        pages.extend(["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(|name| root.join(name)));
+        let mut checked = 0;
+        for page in pages {
+            let text = read(&page).unwrap();
+            for line in text.split("cargo xtask ").skip(1) {
+                let command = line.split(['`', '#', '\n', ';']).next().unwrap_or_default();
+                let words =
+                    command.split_whitespace().map(|word| if word == "VERSION" { "1.2.3" } else { word });
+                let parsed = crate::Arguments::try_parse_from(std::iter::once("xtask").chain(words));
+                assert!(parsed.is_ok(), "{}: cargo xtask {command}: {}", page.display(), parsed.unwrap_err());
+                checked += 1;
+            }
+        }
+        assert!(checked > 20, "{checked}");
+    }
+
     #[test]
     fn every_page_is_in_the_summary() {
         check_summary(&program::root().join("docs")).unwrap();

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod check_deb;
 mod ci;
 mod conformance;
 mod docs;
@@ -72,6 +73,13 @@ enum Command {
     ///
     /// With a version it first writes Cargo.toml, Cargo.lock and CHANGELOG.md. Commits and tags nothing.
     Release(release::ReleaseOptions),
+    /// Install the `.deb` in a container, run it as a service, and remove it.
+    ///
+    /// Needs root and, the first time, the network. The container is below `target/container`.
+    CheckDeb {
+        /// The package [default: the newest one below `target/dist`].
+        package: Option<std::path::PathBuf>,
+    },
     /// Run the long crash tests, which take minutes.
     ///
     /// They kill writers of the log and of the registry, and the executable, 200 times each, and simulate 20,000 power
@@ -107,6 +115,7 @@ fn main() -> ExitCode {
         Command::Bench { name, gateway } => bench::run(name, &gateway),
         Command::Docs => docs::run(),
         Command::Release(options) => release::run(&options),
+        Command::CheckDeb { package } => check_deb::run(package.as_deref()),
         Command::Crash => test::crash(),
         Command::Soak { load, seconds } => test::soak(load, seconds),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),

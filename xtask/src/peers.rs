@@ -1,4 +1,4 @@
-//! Third-party MCP servers and clients for the tests of the executable, and a library that fakes the clock.
+//! Third-party MCP servers, clients and proxies for the tests of the executable, and a library that fakes the clock.
 //!
 //! Invariant: they are installed below `target`, at the versions in `crates/toolgate/tests/peers`, and nothing outside
 //! of the repository changes.
@@ -108,7 +108,7 @@ pub(crate) fn are_installed() -> bool {
 }
 
 /// Debian packages that tests need, unpacked below `target`: the system stays unchanged.
-const PACKAGES: [&str; 1] = ["libfaketime"];
+const PACKAGES: [&str; 4] = ["libfaketime", "nginx", "caddy", "prometheus"];
 
 /// The browser of the tests of the console, unpacked with the libraries that this system lacks.
 const CHROMIUM: &str = "chromium";
@@ -155,7 +155,7 @@ fn debian(console: &mut Console<impl Write>) -> anyhow::Result<Option<String>> {
     if std::fs::read(&stamp).is_ok_and(|installed| installed == wanted.as_bytes()) {
         return Ok(None);
     }
-    console.say("fetching libfaketime …")?;
+    console.say("fetching nginx, Caddy and Prometheus …")?;
     for package in PACKAGES {
         if let Some(why) = debian_package(package, &folder)? {
             return Ok(Some(why));

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 use toolgate_runtime::questions::QuestionQueue;
@@ -208,53 +209,57 @@ impl<'a> Run<'a> {
     }
 
     /// Adds a message of the user and runs the loop until there is an answer.
-    pub async fn ask(&mut self, parts: Vec<Part>, on_event: EventSink<'_>) -> RunOutcome {
-        self.spent = RunUsage::default();
-        let entry = JournalEntry::UserMessage { parts: parts.clone() };
-        self.messages.push(Message::User { parts });
-        if let Err(error) = self.journal.append(&[entry]) {
-            let (reason, why) = journal_error(&error);
-            return self.finish(reason, why, Instant::now(), on_event);
-        }
-        self.run_loop(on_event).await
+    pub fn ask<'b>(&'b mut self, parts: Vec<Part>, on_event: EventSink<'b>) -> BoxFuture<'b, RunOutcome> {
+        Box::pin(async move {
+            self.spent = RunUsage::default();
+            let entry = JournalEntry::UserMessage { parts: parts.clone() };
+            self.messages.push(Message::User { parts });
+            if let Err(error) = self.journal.append(&[entry]) {
+                let (reason, why) = journal_error(&error);
+                return self.finish(reason, why, Instant::now(), on_event);
+            }
+            self.run_loop(on_event).await
+        })
     }
 
     /// Runs the loop until there is an answer.
-    pub async fn run_loop(&mut self, on_event: EventSink<'_>) -> RunOutcome {
-        let began = Instant::now();
-        let deadline = began + self.agent.config.budgets.time.get();
-        if let Executor::Runtime(runtime) = &self.agent.executor {
-            let viewer = ListViewer { caller: &self.caller, session: None, client: None };
-            self.lists = Box::pin(runtime.list_filter(viewer)).await;
-        }
-        if self.instructions.is_none() {
-            self.instructions = Some(self.compose_instructions().await);
-        }
-        let tools = self.offered_tools().len();
-        let (mut refused_turns, mut end) = (0, None);
-        if let Err(error) = self.journal.append(&[JournalEntry::ToolsOffered { tools }]) {
-            end = Some(journal_error(&error));
-        }
-        on_event(RunEvent::Started {
-            run: self.id.clone(),
-            model: self.agent.model.name().to_owned(),
-            caller: self.caller.id.to_string(),
-            tools,
-            resumed: self.resumed,
-        });
-        while end.is_none() {
-            let turn = timeout_at(deadline, self.run_turn(&mut refused_turns, on_event)).await;
-            end = match turn {
-                Ok(TurnOutcome::Next) => None,
-                Ok(TurnOutcome::End(reason, why)) => Some((reason, why)),
-                Err(_) => {
-                    let most = self.agent.config.budgets.time;
-                    Some((EndReason::Budget, budget_error("time", &most.to_string())))
-                }
-            };
-        }
-        let (reason, why) = end.expect("the loop ends only with a reason");
-        self.finish(reason, why, began, on_event)
+    pub fn run_loop<'b>(&'b mut self, on_event: EventSink<'b>) -> BoxFuture<'b, RunOutcome> {
+        Box::pin(async move {
+            let began = Instant::now();
+            let deadline = began + self.agent.config.budgets.time.get();
+            if let Executor::Runtime(runtime) = &self.agent.executor {
+                let viewer = ListViewer { caller: &self.caller, session: None, client: None };
+                self.lists = Box::pin(runtime.list_filter(viewer)).await;
+            }
+            if self.instructions.is_none() {
+                self.instructions = Some(self.compose_instructions().await);
+            }
+            let tools = self.offered_tools().len();
+            let (mut refused_turns, mut end) = (0, None);
+            if let Err(error) = self.journal.append(&[JournalEntry::ToolsOffered { tools }]) {
+                end = Some(journal_error(&error));
+            }
+            on_event(RunEvent::Started {
+                run: self.id.clone(),
+                model: self.agent.model.name().to_owned(),
+                caller: self.caller.id.to_string(),
+                tools,
+                resumed: self.resumed,
+            });
+            while end.is_none() {
+                let turn = timeout_at(deadline, self.run_turn(&mut refused_turns, on_event)).await;
+                end = match turn {
+                    Ok(TurnOutcome::Next) => None,
+                    Ok(TurnOutcome::End(reason, why)) => Some((reason, why)),
+                    Err(_) => {
+                        let most = self.agent.config.budgets.time;
+                        Some((EndReason::Budget, budget_error("time", &most.to_string())))
+                    }
+                };
+            }
+            let (reason, why) = end.expect("the loop ends only with a reason");
+            self.finish(reason, why, began, on_event)
+        })
     }
 
     /// Ends the run after the user stopped it. The conversation so far is written.

@@ -87,7 +87,7 @@ impl AgentToolContext {
                 return AgentToolResult { parts: vec![Part::Text { text }], failed: true, found: Vec::new() };
             };
             let operation = Operation::resource(uri, arguments["server"].as_str().map(str::to_owned));
-            let outcome = Box::pin(self.runtime.execute(&self.caller, operation.with_origin(origin))).await;
+            let outcome = self.runtime.execute_boxed(&self.caller, operation.with_origin(origin)).await;
             return resource_result(&self.runtime, &self.caller, &outcome);
         }
         let (runtime, caller) = (Arc::clone(&self.runtime), self.caller.clone());
@@ -95,7 +95,7 @@ impl AgentToolContext {
         let tool = self.into_tool(name, Arc::clone(&found));
         let target = OperationTarget::FrontEndTool(Arc::new(tool));
         let operation = Operation::new(target, RawJson::from_value(arguments)).with_origin(origin);
-        let outcome = Box::pin(runtime.execute(&caller, operation)).await;
+        let outcome = runtime.execute_boxed(&caller, operation).await;
         let failed = outcome.result.error.is_some();
         let parts = content::outcome_parts(&outcome, &runtime.agent_hints(&caller, &outcome), usize::MAX);
         let found = std::mem::take(&mut *found.lock());

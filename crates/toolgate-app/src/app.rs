@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
@@ -407,18 +408,25 @@ impl App {
     ///
     /// # Errors
     /// Like [`Self::discover`].
-    pub async fn discover_within(&self, grace: DiscoveryGrace) -> Result<Vec<StartError>, StartFailure> {
-        let report = |status: &_| (self.events)(AppEvent::Server(status));
-        self.finish_discovery(self.runtime.discover_within(grace, report)).await
+    pub fn discover_within(
+        &self,
+        grace: DiscoveryGrace,
+    ) -> BoxFuture<'_, Result<Vec<StartError>, StartFailure>> {
+        Box::pin(async move {
+            let report = |status: &_| (self.events)(AppEvent::Server(status));
+            self.finish_discovery(self.runtime.discover_within(grace, report)).await
+        })
     }
 
     /// Waits for the servers that had not answered within the grace.
     ///
     /// # Errors
     /// Like [`Self::discover`].
-    pub async fn discover_late(&self) -> Result<Vec<StartError>, StartFailure> {
-        let report = |status: &_| (self.events)(AppEvent::Server(status));
-        self.finish_discovery(self.runtime.discover_late(report)).await
+    pub fn discover_late(&self) -> BoxFuture<'_, Result<Vec<StartError>, StartFailure>> {
+        Box::pin(async move {
+            let report = |status: &_| (self.events)(AppEvent::Server(status));
+            self.finish_discovery(self.runtime.discover_late(report)).await
+        })
     }
 
     async fn finish_discovery(
@@ -449,18 +457,19 @@ impl App {
     /// Calls a tool through the pipeline, as part of a new trace. Returns the whole result, however large it is.
     pub async fn call(&self, caller: &Caller, tool: &str, arguments: &impl Serialize) -> CallOutcome {
         let operation = Operation::tool(tool, RawJson::from_value(arguments));
-        // Boxed, so that the futures of programs that embed it do not reach the depth limit of the compiler.
-        Box::pin(self.runtime.execute(caller, Operation { full_result: true, ..operation })).await
+        self.runtime.execute_boxed(caller, Operation { full_result: true, ..operation }).await
     }
 
     /// Opens the registry, for changes of tools and servers and for edits of the files.
     ///
     /// # Errors
     /// If the files cannot be read or are invalid.
-    pub async fn open_registry(&self) -> Result<OpenRegistry, OpenError> {
-        let publish = registry::publish_to(&self.runtime, &self.reload, &self.events);
-        let checked = self.checked.lock().take();
-        OpenRegistry::open(self.files.clone(), checked, publish).await
+    pub fn open_registry(&self) -> BoxFuture<'_, Result<OpenRegistry, OpenError>> {
+        Box::pin(async move {
+            let publish = registry::publish_to(&self.runtime, &self.reload, &self.events);
+            let checked = self.checked.lock().take();
+            OpenRegistry::open(self.files.clone(), checked, publish).await
+        })
     }
 
     /// Opens the registry. On failure, reports that edits of the files are ignored.

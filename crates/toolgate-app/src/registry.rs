@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use toolgate_config::{Config, ProblemEntry, RegistryPaths, Report, Severity, is_blank, load_with_overlay};
 use toolgate_redact::printable;
@@ -54,15 +55,19 @@ impl OpenRegistry {
     }
 
     /// Puts the files to use as they are now. Includes edits made since the project was loaded.
-    pub async fn publish(&self) {
-        (self.publish)(self.registry.state()).await;
+    pub fn publish(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            (self.publish)(self.registry.state()).await;
+        })
     }
 
     /// Applies changes, and follows edits of the files, until it is dropped.
-    pub async fn run(self) {
-        // Without a handle, the actor ends.
-        let Self { registry: _handle, actor, .. } = self;
-        actor.run().await;
+    pub fn run(self) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            // Without a handle, the actor ends.
+            let Self { registry: _handle, actor, .. } = self;
+            actor.run().await;
+        })
     }
 }
 

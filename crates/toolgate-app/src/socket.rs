@@ -10,6 +10,7 @@ use std::fs::TryLockError;
 use std::io;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::{Request, header};
@@ -179,23 +180,25 @@ pub(crate) async fn submit_change(
 ///
 /// # Errors
 /// If the gateway does not respond.
-pub async fn send_request(
-    state: &StateFolder,
+pub fn send_request<'a>(
+    state: &'a StateFolder,
     method: Method,
-    path: &str,
-    body: Option<&Json>,
-) -> Result<Option<(StatusCode, Json)>, SocketError> {
-    let Some(stream) = connect(state, SOCKET).await? else { return Ok(None) };
-    let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::HOST, "localhost")
-        .header(header::CONTENT_TYPE, "application/json")
-        .body(Full::new(body.into()))?;
-    let (status, _, body) =
-        round_trip(stream, request).await.map_err(|NoResponse| SocketError::NoResponse)?;
-    Ok(Some((status, serde_json::from_slice(&body).unwrap_or_default())))
+    path: &'a str,
+    body: Option<&'a Json>,
+) -> BoxFuture<'a, Result<Option<(StatusCode, Json)>, SocketError>> {
+    Box::pin(async move {
+        let Some(stream) = connect(state, SOCKET).await? else { return Ok(None) };
+        let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "localhost")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body.into()))?;
+        let (status, _, body) =
+            round_trip(stream, request).await.map_err(|NoResponse| SocketError::NoResponse)?;
+        Ok(Some((status, serde_json::from_slice(&body).unwrap_or_default())))
+    })
 }
 
 /// A session of `toolgate stdio` in the running gateway of a project.
@@ -220,45 +223,47 @@ pub enum JoinError {
 ///
 /// # Errors
 /// If the gateway does not respond, or refuses the caller or the profile.
-pub async fn join(
-    state: &StateFolder,
-    caller: &str,
-    profile: Option<&str>,
-) -> Result<Option<JoinedSession>, JoinError> {
-    let Some(mut stream) = connect(state, SOCKET).await? else { return Ok(None) };
-    let profile = profile.map(|name| format!("&profile={}", encode_segment(name))).unwrap_or_default();
-    let request = format!(
-        "GET /stdio?caller={}{profile} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+pub fn join<'a>(
+    state: &'a StateFolder,
+    caller: &'a str,
+    profile: Option<&'a str>,
+) -> BoxFuture<'a, Result<Option<JoinedSession>, JoinError>> {
+    Box::pin(async move {
+        let Some(mut stream) = connect(state, SOCKET).await? else { return Ok(None) };
+        let profile = profile.map(|name| format!("&profile={}", encode_segment(name))).unwrap_or_default();
+        let request = format!(
+            "GET /stdio?caller={}{profile} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
          Upgrade: mcp-lines\r\n\r\n",
-        encode_segment(caller)
-    );
-    let exchange = async {
-        stream.write_all(request.as_bytes()).await?;
-        read_head(&mut stream).await
-    };
-    let head = match timeout(RESPONSE_TIMEOUT, exchange).await {
-        Ok(Ok(head)) => head,
-        Ok(Err(_)) | Err(_) => return Err(SocketError::NoResponse.into()),
-    };
-    let status = head.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok()).unwrap_or_default();
-    if status == 101 {
-        return Ok(Some(JoinedSession(stream)));
-    }
-    let mut body = Vec::new();
-    let length = head
-        .lines()
-        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
-    let mut error = (&mut stream).take(length.unwrap_or(0).min(MAX_ERROR_BODY));
-    let _ = timeout(RESPONSE_TIMEOUT, error.read_to_end(&mut body)).await;
-    let document: Json = serde_json::from_slice(&body).unwrap_or_default();
-    let text = |key: &str| document["error"][key].as_str().map(ToOwned::to_owned);
-    match text("message") {
-        // Not a refusal of this session: the gateway is of another version, or is stopping.
-        Some(message) if status == 404 && !message.starts_with("no such endpoint") => {
-            Err(JoinError::Refused { message, hint: text("hint") })
+            encode_segment(caller)
+        );
+        let exchange = async {
+            stream.write_all(request.as_bytes()).await?;
+            read_head(&mut stream).await
+        };
+        let head = match timeout(RESPONSE_TIMEOUT, exchange).await {
+            Ok(Ok(head)) => head,
+            Ok(Err(_)) | Err(_) => return Err(SocketError::NoResponse.into()),
+        };
+        let status = head.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok()).unwrap_or_default();
+        if status == 101 {
+            return Ok(Some(JoinedSession(stream)));
         }
-        _ => Ok(None),
-    }
+        let mut body = Vec::new();
+        let length = head
+            .lines()
+            .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        let mut error = (&mut stream).take(length.unwrap_or(0).min(MAX_ERROR_BODY));
+        let _ = timeout(RESPONSE_TIMEOUT, error.read_to_end(&mut body)).await;
+        let document: Json = serde_json::from_slice(&body).unwrap_or_default();
+        let text = |key: &str| document["error"][key].as_str().map(ToOwned::to_owned);
+        match text("message") {
+            // Not a refusal of this session: the gateway is of another version, or is stopping.
+            Some(message) if status == 404 && !message.starts_with("no such endpoint") => {
+                Err(JoinError::Refused { message, hint: text("hint") })
+            }
+            _ => Ok(None),
+        }
+    })
 }
 
 /// Reads the head of a response, byte by byte: the bytes after it belong to the session.

@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -234,6 +235,16 @@ impl Runtime {
             }
             _ => self.execute_once(caller, operation).await,
         }
+    }
+
+    /// Executes one operation, with the future in a box. The pipeline is then compiled in this crate; each crate that
+    /// polls [`Self::execute`] compiles all of it again. For callers that can afford an allocation.
+    pub fn execute_boxed<'a>(
+        &'a self,
+        caller: &'a Caller,
+        operation: Operation,
+    ) -> BoxFuture<'a, CallOutcome> {
+        self.execute(caller, operation).boxed()
     }
 
     /// Reads a resource from the first server that has it. Each attempt is an operation of its own.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::time::timeout;
 use toolgate_redact::printable;
 use toolgate_types::server::{ServerSpec, StartupMode, Transport};
@@ -300,53 +300,59 @@ impl Runtime {
         inputs.servers.iter().filter_map(outage).collect()
     }
 
-    async fn discover_one(&self, managed: &ManagedServer, grace: Duration) -> Result<(), StartError> {
-        let spec = managed.server.spec();
-        // A lazy server is not started for tools that are known already.
-        if spec.startup == StartupMode::Lazy && grace < Duration::MAX && self.restore_offer(managed) {
-            return Ok(());
-        }
-        let is_needed = matches!(spec.startup, StartupMode::Required | StartupMode::Eager);
-        let (reason, hint) = match managed.server.connection().await {
-            Ok(_) => {
-                let refresh = |kinds| managed.refresh(managed.server.take_stale(kinds));
-                // Prompts and resources are optional: a failing list of them does not cost the tools.
-                let refresh_others = async |kinds| {
-                    if let Ok(Err(error)) = timeout(grace, refresh(kinds)).await {
-                        tracing::warn!("a list could not be requested: {error}");
-                    }
-                };
-                let (tools, (), ()) = futures_util::future::join3(
-                    refresh(OfferKinds::TOOLS),
-                    refresh_others(OfferKinds::PROMPTS),
-                    refresh_others(OfferKinds::RESOURCES),
-                )
-                .await;
-                match tools {
-                    Ok(_) => {
-                        managed.is_listed.send_replace(true);
-                        return Ok(());
-                    }
-                    Err(error) if is_needed => (error.to_string().into(), None),
-                    Err(error) => {
-                        tracing::warn!("MCP server '{}' is not available: {error}", spec.name);
-                        return Ok(());
+    fn discover_one<'a>(
+        &'a self,
+        managed: &'a ManagedServer,
+        grace: Duration,
+    ) -> BoxFuture<'a, Result<(), StartError>> {
+        Box::pin(async move {
+            let spec = managed.server.spec();
+            // A lazy server is not started for tools that are known already.
+            if spec.startup == StartupMode::Lazy && grace < Duration::MAX && self.restore_offer(managed) {
+                return Ok(());
+            }
+            let is_needed = matches!(spec.startup, StartupMode::Required | StartupMode::Eager);
+            let (reason, hint) = match managed.server.connection().await {
+                Ok(_) => {
+                    let refresh = |kinds| managed.refresh(managed.server.take_stale(kinds));
+                    // Prompts and resources are optional: a failing list of them does not cost the tools.
+                    let refresh_others = async |kinds| {
+                        if let Ok(Err(error)) = timeout(grace, refresh(kinds)).await {
+                            tracing::warn!("a list could not be requested: {error}");
+                        }
+                    };
+                    let (tools, (), ()) = futures_util::future::join3(
+                        refresh(OfferKinds::TOOLS),
+                        refresh_others(OfferKinds::PROMPTS),
+                        refresh_others(OfferKinds::RESOURCES),
+                    )
+                    .await;
+                    match tools {
+                        Ok(_) => {
+                            managed.is_listed.send_replace(true);
+                            return Ok(());
+                        }
+                        Err(error) if is_needed => (error.to_string().into(), None),
+                        Err(error) => {
+                            tracing::warn!("MCP server '{}' is not available: {error}", spec.name);
+                            return Ok(());
+                        }
                     }
                 }
-            }
-            Err(unavailable) => (unavailable.reason, unavailable.hint),
-        };
-        if is_needed {
-            let (server, location) = (spec.name.to_string(), spec.transport.location());
-            let is_required = spec.startup == StartupMode::Required;
-            let hint = match hint {
-                hint if !is_required => hint,
-                Some(hint) => Some(format!("{hint}; or set `startup: eager` to start without it").into()),
-                None => Some("set `startup: eager` to start without it".into()),
+                Err(unavailable) => (unavailable.reason, unavailable.hint),
             };
-            return Err(StartError::Server { server, location, reason, hint, is_required });
-        }
-        Ok(())
+            if is_needed {
+                let (server, location) = (spec.name.to_string(), spec.transport.location());
+                let is_required = spec.startup == StartupMode::Required;
+                let hint = match hint {
+                    hint if !is_required => hint,
+                    Some(hint) => Some(format!("{hint}; or set `startup: eager` to start without it").into()),
+                    None => Some("set `startup: eager` to start without it".into()),
+                };
+                return Err(StartError::Server { server, location, reason, hint, is_required });
+            }
+            Ok(())
+        })
     }
 
     /// Gives a server the tools that are pinned from its last connection. Returns false if there are none.
@@ -362,10 +368,12 @@ impl Runtime {
     }
 
     /// Builds the catalog from the current inputs and swaps it in, then writes new pins.
-    async fn rebuild(&self, phase: BuildPhase) -> Result<(), Vec<CatalogError>> {
-        let new = self.swap_catalog(phase)?;
-        self.pins.write(new).await;
-        Ok(())
+    fn rebuild(&self, phase: BuildPhase) -> BoxFuture<'_, Result<(), Vec<CatalogError>>> {
+        Box::pin(async move {
+            let new = self.swap_catalog(phase)?;
+            self.pins.write(new).await;
+            Ok(())
+        })
     }
 
     /// Builds and swaps the catalog without awaiting anything. Returns the pins to write to the lock file.
@@ -482,13 +490,15 @@ impl Runtime {
     }
 
     /// Stops all servers, scripts and built-in tools, and waits for them to end.
-    pub async fn stop(&self) {
-        let builtins = self.builtins.iter().filter_map(|tool| tool.stop.as_ref()).map(|stop| stop());
-        futures_util::future::join3(self.sources.stop(), self.scripts.stop(), join_all(builtins)).await;
-        self.sources.join_stopping().await;
-        if let Some(spans) = &self.recorder.spans {
-            spans.close().await;
-        }
+    pub fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let builtins = self.builtins.iter().filter_map(|tool| tool.stop.as_ref()).map(|stop| stop());
+            futures_util::future::join3(self.sources.stop(), self.scripts.stop(), join_all(builtins)).await;
+            self.sources.join_stopping().await;
+            if let Some(spans) = &self.recorder.spans {
+                spans.close().await;
+            }
+        })
     }
 }
 

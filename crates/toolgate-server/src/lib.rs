@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use toolgate_audit::ProjectLog;
@@ -206,24 +207,30 @@ impl Gateway {
     }
 
     /// Serves connections until the future is dropped or the gateway drains. Follows the stored callers meanwhile.
-    pub async fn serve(self: &Arc<Self>, listener: TcpListener) {
-        tokio::select! {
-            () = listener::serve(self, listener) => {}
-            never = auth::follow_store(self) => match never {},
-        }
+    pub fn serve(self: &Arc<Self>, listener: TcpListener) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            tokio::select! {
+                () = listener::serve(self, listener) => {}
+                never = auth::follow_store(self) => match never {},
+            }
+        })
     }
 
     /// Serves the local user over a Unix socket. Only the user that runs the gateway can open it.
-    pub async fn serve_socket(self: &Arc<Self>, listener: UnixListener) {
-        listener::serve_socket(self, listener).await;
+    pub fn serve_socket(self: &Arc<Self>, listener: UnixListener) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            listener::serve_socket(self, listener).await;
+        })
     }
 
     /// Serves one caller over a message link, limited to a profile if one is given, until the caller leaves or the
     /// gateway closes. The person at the client may approve calls.
-    pub async fn serve_link(&self, caller: Caller, profile: Option<ProfileName>, link: Link) {
-        let mcp_caller = McpCaller::new(&Arc::new(caller)).with_profile(profile).with_client_approvals();
-        let _connection = self.lifecycle.track_connection();
-        self.mcp.serve_link(mcp_caller, link, None).await;
+    pub fn serve_link(&self, caller: Caller, profile: Option<ProfileName>, link: Link) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let mcp_caller = McpCaller::new(&Arc::new(caller)).with_profile(profile).with_client_approvals();
+            let _connection = self.lifecycle.track_connection();
+            self.mcp.serve_link(mcp_caller, link, None).await;
+        })
     }
 
     /// Counts a command of the local user as a call, which shutdown waits for. Waits until the gateway is open; `None` if

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use toolgate_mcp::network::AddressPolicy;
@@ -364,52 +365,55 @@ impl Default for ConnectionLimits {
 /// legacy handshake. The owner is the caller that the connection is for, if it is known.
 ///
 /// If the server requires a login and a person is present, runs the login. It has its own timeout.
-pub async fn connect(
-    spec: &ServerSpec,
+pub fn connect<'a>(
+    spec: &'a ServerSpec,
     limits: ConnectionLimits,
-    credential: &ConnectionCredential,
+    credential: &'a ConnectionCredential,
     handler: Arc<dyn Handler>,
     (owner, roots): (Arc<OwnerCell>, Arc<RootsRelay>),
     mut mode: ProtocolMode,
-) -> Result<Connection, ConnectError> {
-    let mut logins = 0;
-    loop {
-        let error = match attempt(spec, limits, credential, Arc::clone(&handler), &owner, mode).await {
-            Ok((session, peer, child)) => {
-                let (credential, checked) = (credential.clone(), Mutex::new(Instant::now()));
-                return Ok(Connection {
-                    session,
-                    peer,
-                    child,
-                    owner,
-                    roots,
-                    credential,
-                    credential_checked: checked,
-                });
-            }
-            Err(error) => error.without_secrets(&credential.secrets()),
-        };
-        if let Some(older) = error.older_transport(spec)
-            && let Ok((session, peer, child)) =
-                attempt(&older, limits, credential, Arc::clone(&handler), &owner, ProtocolMode::Legacy).await
-        {
-            let (credential, credential_checked) = (credential.clone(), Mutex::new(Instant::now()));
-            return Ok(Connection { session, peer, child, owner, roots, credential, credential_checked });
-        }
-        let tokens = credential.tokens().filter(|tokens| tokens.can_login() && logins < MAX_LOGINS);
-        match (error.link_error(), tokens) {
-            _ if matches!(error.cause, ConnectCause::Handshake(HandshakeError::ClosedOnProbe))
-                && mode == ProtocolMode::Auto =>
+) -> BoxFuture<'a, Result<Connection, ConnectError>> {
+    Box::pin(async move {
+        let mut logins = 0;
+        loop {
+            let error = match attempt(spec, limits, credential, Arc::clone(&handler), &owner, mode).await {
+                Ok((session, peer, child)) => {
+                    let (credential, checked) = (credential.clone(), Mutex::new(Instant::now()));
+                    return Ok(Connection {
+                        session,
+                        peer,
+                        child,
+                        owner,
+                        roots,
+                        credential,
+                        credential_checked: checked,
+                    });
+                }
+                Err(error) => error.without_secrets(&credential.secrets()),
+            };
+            if let Some(older) = error.older_transport(spec)
+                && let Ok((session, peer, child)) =
+                    attempt(&older, limits, credential, Arc::clone(&handler), &owner, ProtocolMode::Legacy)
+                        .await
             {
-                mode = ProtocolMode::Legacy;
+                let (credential, credential_checked) = (credential.clone(), Mutex::new(Instant::now()));
+                return Ok(Connection { session, peer, child, owner, roots, credential, credential_checked });
             }
-            (Some(LinkError::LoginRequired(demand)), Some(tokens)) => {
-                tokens.login(Some(demand)).await.map_err(|error| ConnectCause::Login(Arc::new(error)))?;
-                logins += 1;
+            let tokens = credential.tokens().filter(|tokens| tokens.can_login() && logins < MAX_LOGINS);
+            match (error.link_error(), tokens) {
+                _ if matches!(error.cause, ConnectCause::Handshake(HandshakeError::ClosedOnProbe))
+                    && mode == ProtocolMode::Auto =>
+                {
+                    mode = ProtocolMode::Legacy;
+                }
+                (Some(LinkError::LoginRequired(demand)), Some(tokens)) => {
+                    tokens.login(Some(demand)).await.map_err(|error| ConnectCause::Login(Arc::new(error)))?;
+                    logins += 1;
+                }
+                _ => return Err(error),
             }
-            _ => return Err(error),
         }
-    }
+    })
 }
 
 /// Adds logins in a browser to the options, if the responder can show a URL to a person.

@@ -18,6 +18,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::timeout;
 use toolgate_mcp::RawJson;
@@ -179,18 +180,20 @@ impl ScriptRunner {
     ///
     /// # Errors
     /// If the file cannot be loaded.
-    pub async fn describe(&self, script: ScriptSpec) -> Result<RawJson, ScriptError> {
-        let name = "describe".parse().expect("a valid name");
-        let tool = Arc::new(ToolDefinition::for_script(name, script));
-        let call = ScriptCall {
-            tool: &tool,
-            script: &tool.script,
-            limits: self.wire,
-            shim: self.shim.as_deref(),
-            shutdowns: &self.shutdowns,
-        };
-        let described = timeout(pool::LOAD_TIMEOUT, worker::describe(&call)).await;
-        described.unwrap_or_else(|_| Err(pool::load_timeout(&call)))
+    pub fn describe(&self, script: ScriptSpec) -> BoxFuture<'_, Result<RawJson, ScriptError>> {
+        Box::pin(async move {
+            let name = "describe".parse().expect("a valid name");
+            let tool = Arc::new(ToolDefinition::for_script(name, script));
+            let call = ScriptCall {
+                tool: &tool,
+                script: &tool.script,
+                limits: self.wire,
+                shim: self.shim.as_deref(),
+                shutdowns: &self.shutdowns,
+            };
+            let described = timeout(pool::LOAD_TIMEOUT, worker::describe(&call)).await;
+            described.unwrap_or_else(|_| Err(pool::load_timeout(&call)))
+        })
     }
 
     /// The worker pool of a tool. If its script entry has changed, the old pool is closed.

@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
@@ -530,10 +531,12 @@ impl Server {
     }
 
     /// Closes all connections, stops their processes, and waits for both.
-    pub async fn stop(&self) {
-        self.stop.notify_one();
-        let main = async { while self.tasks.lock().await.join_next().await.is_some() {} };
-        futures_util::future::join(self.pool.close(), main).await;
+    pub fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.stop.notify_one();
+            let main = async { while self.tasks.lock().await.join_next().await.is_some() {} };
+            futures_util::future::join(self.pool.close(), main).await;
+        })
     }
 }
 

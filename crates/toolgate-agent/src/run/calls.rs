@@ -240,7 +240,7 @@ impl Run<'_> {
         };
         let operation = Operation::tool(call.name.clone(), RawJson::from_value(arguments));
         let operation = operation.with_trace(trace).with_origin(origin);
-        let called = Box::pin(runtime.execute(&self.caller, operation)).await;
+        let called = runtime.execute_boxed(&self.caller, operation).await;
         let hints = runtime.agent_hints(&self.caller, &called);
         let parts = content::outcome_parts(&called, &hints, self.agent.model.max_result_bytes());
         let failed = called.result.status == ResultStatus::Error;

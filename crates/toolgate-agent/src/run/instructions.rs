@@ -68,7 +68,7 @@ impl Run<'_> {
     async fn prompt_text(&self, runtime: &toolgate_runtime::Runtime, name: &str) -> Result<String, String> {
         let (server, prompt) = name.split_once('/').ok_or("write it as `server/prompt`")?;
         let operation = Operation::prompt(server, prompt, CallArguments::empty()).with_origin(self.origin());
-        let outcome = Box::pin(runtime.execute(&self.caller, operation)).await;
+        let outcome = runtime.execute_boxed(&self.caller, operation).await;
         if let Some(error) = outcome.result.error {
             return Err(error.message);
         }

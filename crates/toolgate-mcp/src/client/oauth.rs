@@ -295,13 +295,16 @@ impl TokenSource {
         self
     }
 
-    async fn discover(&self, challenge: Option<&str>) -> Result<LoginFlow, LoginError> {
-        let Self { server, tls, addresses, .. } = self;
-        let issuer = self.options.issuer.as_deref();
-        let mut flow = LoginFlow::discover(LoginTarget { server, tls, addresses, issuer }, challenge).await?;
-        let known = self.state.lock().record.dpop_key.clone();
-        flow.enable_dpop(self.options.dpop, known.as_deref())?;
-        Ok(flow)
+    fn discover<'a>(&'a self, challenge: Option<&'a str>) -> BoxFuture<'a, Result<LoginFlow, LoginError>> {
+        Box::pin(async move {
+            let Self { server, tls, addresses, .. } = self;
+            let issuer = self.options.issuer.as_deref();
+            let mut flow =
+                LoginFlow::discover(LoginTarget { server, tls, addresses, issuer }, challenge).await?;
+            let known = self.state.lock().record.dpop_key.clone();
+            flow.enable_dpop(self.options.dpop, known.as_deref())?;
+            Ok(flow)
+        })
     }
 
     /// Returns the headers that authorize a request. Renews the token if it expires soon.
@@ -480,29 +483,37 @@ impl TokenSource {
         self.complete(pending, response).await
     }
 
-    async fn prepare(
-        &self,
+    fn prepare<'a>(
+        &'a self,
         flow: LoginFlow,
-        demand: Option<&LoginDemand>,
+        demand: Option<&'a LoginDemand>,
         redirect_uri: String,
-    ) -> Result<PendingLogin, LoginError> {
-        let challenge = demand.and_then(|demand| demand.challenge.as_deref());
-        let known = self.state.lock().record.grants.get(&flow.issuer).cloned();
-        let (known, tokens) = known.map_or((None, None), |known| (Some(known.client), known.tokens));
-        let granted = tokens.filter(|_| demand.is_some()).map(|tokens| tokens.scopes).unwrap_or_default();
-        let scopes = flow.scopes(&self.options.scopes, &granted, challenge);
-        let client = flow.client(&self.options, known.as_ref(), redirect_uri, &scopes).await?;
-        let request = flow.authorization_request(&client, scopes)?;
-        let is_own_host = request.url.host() == own_host(&self.server);
-        let other_host = (!is_own_host).then(|| request.url.host());
-        let page = LoginPage { server: self.name.to_string(), url: request.url.clone(), other_host };
-        Ok(PendingLogin { flow, client, request, page })
+    ) -> BoxFuture<'a, Result<PendingLogin, LoginError>> {
+        Box::pin(async move {
+            let challenge = demand.and_then(|demand| demand.challenge.as_deref());
+            let known = self.state.lock().record.grants.get(&flow.issuer).cloned();
+            let (known, tokens) = known.map_or((None, None), |known| (Some(known.client), known.tokens));
+            let granted = tokens.filter(|_| demand.is_some()).map(|tokens| tokens.scopes).unwrap_or_default();
+            let scopes = flow.scopes(&self.options.scopes, &granted, challenge);
+            let client = flow.client(&self.options, known.as_ref(), redirect_uri, &scopes).await?;
+            let request = flow.authorization_request(&client, scopes)?;
+            let is_own_host = request.url.host() == own_host(&self.server);
+            let other_host = (!is_own_host).then(|| request.url.host());
+            let page = LoginPage { server: self.name.to_string(), url: request.url.clone(), other_host };
+            Ok(PendingLogin { flow, client, request, page })
+        })
     }
 
-    async fn complete(&self, pending: PendingLogin, response: &CallbackResponse) -> Result<(), LoginError> {
-        let PendingLogin { flow, client, request, .. } = pending;
-        let tokens = flow.exchange(&client, request, response).await?;
-        self.store(&flow, client, tokens).await
+    fn complete<'a>(
+        &'a self,
+        pending: PendingLogin,
+        response: &'a CallbackResponse,
+    ) -> BoxFuture<'a, Result<(), LoginError>> {
+        Box::pin(async move {
+            let PendingLogin { flow, client, request, .. } = pending;
+            let tokens = flow.exchange(&client, request, response).await?;
+            self.store(&flow, client, tokens).await
+        })
     }
 
     /// True if tokens are loaded.
@@ -558,19 +569,21 @@ impl TokenSource {
         Ok(LogoutOutcome { removed, revoked })
     }
 
-    async fn revoke(
-        &self,
-        record: &TokenRecord,
-        client: &OAuthClient,
-        tokens: &TokenSet,
-    ) -> Result<bool, LoginError> {
-        let flow = self.discover(None).await?;
-        // Tokens are not sent to another authorization server.
-        if flow.issuer != record.issuer {
-            return Ok(false);
-        }
-        let secret = self.options.client_secret.as_ref().map(|secret| secret.expose());
-        flow.revoke(client, secret, tokens).await
+    fn revoke<'a>(
+        &'a self,
+        record: &'a TokenRecord,
+        client: &'a OAuthClient,
+        tokens: &'a TokenSet,
+    ) -> BoxFuture<'a, Result<bool, LoginError>> {
+        Box::pin(async move {
+            let flow = self.discover(None).await?;
+            // Tokens are not sent to another authorization server.
+            if flow.issuer != record.issuer {
+                return Ok(false);
+            }
+            let secret = self.options.client_secret.as_ref().map(|secret| secret.expose());
+            flow.revoke(client, secret, tokens).await
+        })
     }
 
     /// Opens the callback listener, on the port of the client's registration if it is free.
@@ -606,19 +619,24 @@ impl TokenSource {
     }
 
     /// Obtains a token with a grant that needs no person.
-    async fn login_without_browser(&self, challenge: Option<&str>) -> Result<(), LoginError> {
-        let Self { options, tls, .. } = self;
-        if options.grant == OauthGrant::ClientCredentials {
+    fn login_without_browser<'a>(
+        &'a self,
+        challenge: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<(), LoginError>> {
+        Box::pin(async move {
+            let Self { options, tls, .. } = self;
+            if options.grant == OauthGrant::ClientCredentials {
+                let flow = self.discover(challenge).await?;
+                let scopes = flow.scopes(&options.scopes, &[], challenge);
+                let (client, tokens) = flow.client_credentials(options, scopes).await?;
+                return self.store(&flow, client, tokens).await;
+            }
+            let subject = self.subject_token()?;
             let flow = self.discover(challenge).await?;
             let scopes = flow.scopes(&options.scopes, &[], challenge);
-            let (client, tokens) = flow.client_credentials(options, scopes).await?;
-            return self.store(&flow, client, tokens).await;
-        }
-        let subject = self.subject_token()?;
-        let flow = self.discover(challenge).await?;
-        let scopes = flow.scopes(&options.scopes, &[], challenge);
-        let (client, tokens) = flow.exchange_subject(options, scopes, &subject, tls).await?;
-        self.store(&flow, client, tokens).await
+            let (client, tokens) = flow.exchange_subject(options, scopes, &subject, tls).await?;
+            self.store(&flow, client, tokens).await
+        })
     }
 
     /// Returns the token to exchange: that of the caller. The file has the one of the owner of the machine.
@@ -642,31 +660,33 @@ impl TokenSource {
     }
 
     /// Refreshes the token; returns true if there is a new one.
-    async fn refresh(&self, challenge: Option<&str>) -> Result<bool, LoginError> {
-        let (issuer, granted) = {
-            let state = self.state.lock();
-            (state.record.issuer.clone(), state.record.grants.get(&state.record.issuer).cloned())
-        };
-        let Some(IssuerGrant { client, tokens: Some(tokens) }) = granted else { return Ok(false) };
-        if tokens.refresh_token.is_none() {
-            return Ok(false);
-        }
-        // Refresh tokens are often single-use: of two processes, the second one takes the token that the first one got.
-        let _storage_lock = match &self.logins.storage {
-            Some(storage) => storage.lock().await,
-            None => None,
-        };
-        if self.reload().await {
-            return Ok(true);
-        }
-        let flow = self.discover(challenge).await?;
-        // A refresh token must not be sent to another authorization server.
-        if flow.issuer != issuer {
-            return Ok(false);
-        }
-        let Some(tokens) = flow.refresh(&client, &tokens).await? else { return Ok(false) };
-        self.store(&flow, client, tokens).await?;
-        Ok(true)
+    fn refresh<'a>(&'a self, challenge: Option<&'a str>) -> BoxFuture<'a, Result<bool, LoginError>> {
+        Box::pin(async move {
+            let (issuer, granted) = {
+                let state = self.state.lock();
+                (state.record.issuer.clone(), state.record.grants.get(&state.record.issuer).cloned())
+            };
+            let Some(IssuerGrant { client, tokens: Some(tokens) }) = granted else { return Ok(false) };
+            if tokens.refresh_token.is_none() {
+                return Ok(false);
+            }
+            // Refresh tokens are often single-use: of two processes, the second one takes the token that the first one got.
+            let _storage_lock = match &self.logins.storage {
+                Some(storage) => storage.lock().await,
+                None => None,
+            };
+            if self.reload().await {
+                return Ok(true);
+            }
+            let flow = self.discover(challenge).await?;
+            // A refresh token must not be sent to another authorization server.
+            if flow.issuer != issuer {
+                return Ok(false);
+            }
+            let Some(tokens) = flow.refresh(&client, &tokens).await? else { return Ok(false) };
+            self.store(&flow, client, tokens).await?;
+            Ok(true)
+        })
     }
 
     async fn store(&self, flow: &LoginFlow, client: OAuthClient, tokens: TokenSet) -> Result<(), LoginError> {

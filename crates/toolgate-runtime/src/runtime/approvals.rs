@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+
 use jiff::Timestamp;
 use toolgate_types::ServerName;
 use toolgate_upstream::offer::canonical_definition;
@@ -70,47 +72,55 @@ impl Runtime {
     ///
     /// # Errors
     /// If the lock file cannot be written.
-    pub async fn reject(
-        &self,
-        server: &ServerName,
-        rejected: &[PendingApproval],
-        by: &str,
-    ) -> Result<(), LockError> {
-        let at = format!("{:.0}", Timestamp::now());
-        let rejection = |one: &PendingApproval| {
-            let hash = one.tool.hash.clone()?;
-            Some((one.tool.original.clone(), Rejection { hash, at: at.clone(), by: by.to_owned() }))
-        };
-        let tools: Vec<_> = rejected.iter().filter_map(rejection).collect();
-        self.pins.get().reject(server, tools.clone());
-        let name = server.clone();
-        self.pins.update_file(move |pins| pins.reject(&name, tools)).await?;
-        self.rebuild_while_running().await;
-        Ok(())
+    pub fn reject<'a>(
+        &'a self,
+        server: &'a ServerName,
+        rejected: &'a [PendingApproval],
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<(), LockError>> {
+        Box::pin(async move {
+            let at = format!("{:.0}", Timestamp::now());
+            let rejection = |one: &PendingApproval| {
+                let hash = one.tool.hash.clone()?;
+                Some((one.tool.original.clone(), Rejection { hash, at: at.clone(), by: by.to_owned() }))
+            };
+            let tools: Vec<_> = rejected.iter().filter_map(rejection).collect();
+            self.pins.get().reject(server, tools.clone());
+            let name = server.clone();
+            self.pins.update_file(move |pins| pins.reject(&name, tools)).await?;
+            self.rebuild_while_running().await;
+            Ok(())
+        })
     }
 
     /// Approves the server as a whole, and these definitions.
     ///
     /// # Errors
     /// If the lock file cannot be written.
-    pub async fn approve(&self, server: &ServerName, approved: &[PendingApproval]) -> Result<(), LockError> {
-        let pin = |pending: &PendingApproval| {
-            let hash = pending.tool.hash.clone()?;
-            Some((
-                pending.tool.original.clone(),
-                Pin { hash, definition: PinnedDefinition::new(&pending.new_definition) },
-            ))
-        };
-        let tools: Vec<_> = approved.iter().filter_map(pin).collect();
-        let offered: HashSet<String> = {
-            let catalog = self.catalog.load();
-            let of_server = catalog.tools().filter(|tool| tool.server.as_ref() == Some(server));
-            of_server.map(|tool| tool.original.clone()).collect()
-        };
-        self.pins.get().approve(server, tools.clone(), &offered);
-        let name = server.clone();
-        self.pins.update_file(move |pins| pins.approve(&name, tools, &offered)).await?;
-        self.rebuild_while_running().await;
-        Ok(())
+    pub fn approve<'a>(
+        &'a self,
+        server: &'a ServerName,
+        approved: &'a [PendingApproval],
+    ) -> BoxFuture<'a, Result<(), LockError>> {
+        Box::pin(async move {
+            let pin = |pending: &PendingApproval| {
+                let hash = pending.tool.hash.clone()?;
+                Some((
+                    pending.tool.original.clone(),
+                    Pin { hash, definition: PinnedDefinition::new(&pending.new_definition) },
+                ))
+            };
+            let tools: Vec<_> = approved.iter().filter_map(pin).collect();
+            let offered: HashSet<String> = {
+                let catalog = self.catalog.load();
+                let of_server = catalog.tools().filter(|tool| tool.server.as_ref() == Some(server));
+                of_server.map(|tool| tool.original.clone()).collect()
+            };
+            self.pins.get().approve(server, tools.clone(), &offered);
+            let name = server.clone();
+            self.pins.update_file(move |pins| pins.approve(&name, tools, &offered)).await?;
+            self.rebuild_while_running().await;
+            Ok(())
+        })
     }
 }

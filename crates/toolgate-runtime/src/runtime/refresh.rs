@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::join3;
+use futures_util::future::{BoxFuture, join3};
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep, sleep_until};
 use toolgate_upstream::offer::OfferKinds;
@@ -63,23 +63,26 @@ impl Runtime {
     }
 
     /// Watches every configured server, including those added later.
-    async fn watch_all(&self) -> Infallible {
-        let mut replacements = self.sources.replacements();
-        let (mut watched, mut tasks): (Vec<Arc<ManagedServer>>, _) = (Vec::new(), FuturesUnordered::new());
-        let mut at_run_time = false;
-        loop {
-            let servers = self.sources.load_full().servers.clone();
-            let is_new =
-                |managed: &&Arc<ManagedServer>| !watched.iter().any(|known| Arc::ptr_eq(known, managed));
-            for managed in servers.iter().filter(is_new) {
-                tasks.push(self.watch_one(Arc::clone(managed), at_run_time));
+    fn watch_all(&self) -> BoxFuture<'_, Infallible> {
+        Box::pin(async move {
+            let mut replacements = self.sources.replacements();
+            let (mut watched, mut tasks): (Vec<Arc<ManagedServer>>, _) =
+                (Vec::new(), FuturesUnordered::new());
+            let mut at_run_time = false;
+            loop {
+                let servers = self.sources.load_full().servers.clone();
+                let is_new =
+                    |managed: &&Arc<ManagedServer>| !watched.iter().any(|known| Arc::ptr_eq(known, managed));
+                for managed in servers.iter().filter(is_new) {
+                    tasks.push(self.watch_one(Arc::clone(managed), at_run_time));
+                }
+                (watched, at_run_time) = (servers, true);
+                tokio::select! {
+                    _ = replacements.changed() => {}
+                    Some(()) = tasks.next() => {}
+                }
             }
-            (watched, at_run_time) = (servers, true);
-            tokio::select! {
-                _ = replacements.changed() => {}
-                Some(()) = tasks.next() => {}
-            }
-        }
+        })
     }
 
     async fn watch_one(&self, managed: Arc<ManagedServer>, added_at_run_time: bool) {

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+
 use serde_json::{Value as Json, json};
 use tokio::time::{Instant, timeout};
 use toolgate_types::server::StartupMode;
@@ -32,63 +34,65 @@ pub struct ServerTest {
 impl Runtime {
     /// Connects to a server that is not configured, for at most this time, and reports its offer: the definitions that
     /// callers would get, and those that would be held back.
-    pub async fn test_server(&self, mut spec: ServerSpec, limit: Duration) -> ServerTest {
-        // It connects below, once.
-        spec.startup = StartupMode::Lazy;
-        let started = Instant::now();
-        let managed = Arc::new(self.sources.new_test_server(spec));
-        let outcome = timeout(limit, managed.refresh(OfferKinds::ALL)).await;
-        let status = managed.status(&Catalog::default());
-        let history = managed.server.history();
-        let offer = managed.offer.load_full().as_ref().clone();
-        let live_stderr = managed.server.live_stderr(usize::MAX);
-        managed.server.stop().await;
-        let (reason, hint) = match outcome {
-            Ok(Ok(_)) => (None, None),
-            Ok(Err(RefreshError::Unavailable(error))) => {
-                (Some(error.reason.to_string()), error.hint.map(|hint| hint.to_string()))
-            }
-            Ok(Err(error)) => (Some(error.to_string()), None),
-            Err(_) => {
-                let reason = format!("it did not answer within {} s", limit.as_secs());
-                (Some(reason), Some("a program may download its package first; test it again".to_owned()))
-            }
-        };
-        let offer = offer.unwrap_or_default();
-        let tools = self.tested_tools(managed.server.spec(), &offer);
-        let held_back = tools.iter().filter(|tool| tool["state"] != "ready").count();
-        let items = |items: &[OfferedItem], id: &str| -> Vec<Json> {
-            let shown = |item: &OfferedItem| {
-                let mut shown = json!({ "title": item.title, "description": item.description,
-                    "definition": item.definition });
-                shown[id] = item.id.as_str().into();
-                shown
+    pub fn test_server(&self, mut spec: ServerSpec, limit: Duration) -> BoxFuture<'_, ServerTest> {
+        Box::pin(async move {
+            // It connects below, once.
+            spec.startup = StartupMode::Lazy;
+            let started = Instant::now();
+            let managed = Arc::new(self.sources.new_test_server(spec));
+            let outcome = timeout(limit, managed.refresh(OfferKinds::ALL)).await;
+            let status = managed.status(&Catalog::default());
+            let history = managed.server.history();
+            let offer = managed.offer.load_full().as_ref().clone();
+            let live_stderr = managed.server.live_stderr(usize::MAX);
+            managed.server.stop().await;
+            let (reason, hint) = match outcome {
+                Ok(Ok(_)) => (None, None),
+                Ok(Err(RefreshError::Unavailable(error))) => {
+                    (Some(error.reason.to_string()), error.hint.map(|hint| hint.to_string()))
+                }
+                Ok(Err(error)) => (Some(error.to_string()), None),
+                Err(_) => {
+                    let reason = format!("it did not answer within {} s", limit.as_secs());
+                    (Some(reason), Some("a program may download its package first; test it again".to_owned()))
+                }
             };
-            items.iter().take(MAX_ITEMS).map(shown).collect()
-        };
-        let report = json!({
-            "name": status.name,
-            "transport": status.transport,
-            "connected": reason.is_none(),
-            "reason": reason.map(|reason| self.redact(&reason)),
-            "hint": hint,
-            "tookMs": u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            "protocolVersion": status.protocol_version,
-            "implementation": status.implementation,
-            "counts": {
-                "tools": tools.len(),
-                "heldBack": held_back,
-                "prompts": offer.prompts.len(),
-                "resources": offer.resources.len(),
-                "templates": offer.templates.len(),
-            },
-            "tools": tools.into_iter().take(MAX_ITEMS).collect::<Vec<_>>(),
-            "prompts": items(&offer.prompts, "name"),
-            "resources": items(&offer.resources, "uri"),
-            "templates": items(&offer.templates, "uri"),
-        });
-        let stderr = if live_stderr.is_empty() { history.stderr } else { live_stderr };
-        ServerTest { report, stderr: stderr.iter().map(|line| self.redact(line)).collect() }
+            let offer = offer.unwrap_or_default();
+            let tools = self.tested_tools(managed.server.spec(), &offer);
+            let held_back = tools.iter().filter(|tool| tool["state"] != "ready").count();
+            let items = |items: &[OfferedItem], id: &str| -> Vec<Json> {
+                let shown = |item: &OfferedItem| {
+                    let mut shown = json!({ "title": item.title, "description": item.description,
+                    "definition": item.definition });
+                    shown[id] = item.id.as_str().into();
+                    shown
+                };
+                items.iter().take(MAX_ITEMS).map(shown).collect()
+            };
+            let report = json!({
+                "name": status.name,
+                "transport": status.transport,
+                "connected": reason.is_none(),
+                "reason": reason.map(|reason| self.redact(&reason)),
+                "hint": hint,
+                "tookMs": u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+                "protocolVersion": status.protocol_version,
+                "implementation": status.implementation,
+                "counts": {
+                    "tools": tools.len(),
+                    "heldBack": held_back,
+                    "prompts": offer.prompts.len(),
+                    "resources": offer.resources.len(),
+                    "templates": offer.templates.len(),
+                },
+                "tools": tools.into_iter().take(MAX_ITEMS).collect::<Vec<_>>(),
+                "prompts": items(&offer.prompts, "name"),
+                "resources": items(&offer.resources, "uri"),
+                "templates": items(&offer.templates, "uri"),
+            });
+            let stderr = if live_stderr.is_empty() { history.stderr } else { live_stderr };
+            ServerTest { report, stderr: stderr.iter().map(|line| self.redact(line)).collect() }
+        })
     }
 
     /// The tools of an offer, as the catalog would have them.

@@ -18,14 +18,14 @@ use crate::owner_key;
 
 pub(crate) const HELP: &str = "\
 Examples:
-  toolgate connect vscode                      for you, in every folder
-  toolgate connect claude-code --scope project for everyone in this folder, in .mcp.json
-  toolgate connect codex --dry-run             show the difference, write nothing
+  toolgate connect vscode                       for you, in every folder
+  toolgate connect claude-code --scope project  for everyone in this folder, in .mcp.json
+  toolgate connect codex --dry-run              show the difference, write nothing
   toolgate -C ~/gate connect cursor --http http://127.0.0.1:7332/mcp
-  toolgate connect vscode --profile coding     with the tools of a profile of toolgate.yaml
-  toolgate connect vscode --remove             remove the entry
-  toolgate connect cursor --take-over          move the servers of Cursor behind Toolgate
-  toolgate connect cursor --undo               move them back
+  toolgate connect vscode --profile coding      with the tools of a profile of toolgate.yaml
+  toolgate connect vscode --remove              remove the entry
+  toolgate connect cursor --take-over           move the servers of Cursor behind Toolgate
+  toolgate connect cursor --undo                move them back
 
 Without `--http`, the client starts `toolgate stdio` for the project of `-C`. With it, the client sends
 the key in TOOLGATE_API_KEY of its own environment; no key is written. Only the entry of Toolgate

@@ -49,7 +49,7 @@ fn get(args: &PromptArgs, project: &ProjectArgs, output: &Output) -> anyhow::Res
             let arguments = RawJson::from_value(&arguments);
             let operation = Operation::prompt(args.server.clone(), args.name.clone(), arguments);
             let (origin, progress) = app::call_origin(project, AnswerMode::Ask, &args.server, output);
-            let outcome = runtime.execute(&caller, operation.with_origin(origin)).await;
+            let outcome = runtime.execute_boxed(&caller, operation.with_origin(origin)).await;
             drop(progress);
             let result = app::operation_reply(outcome)?;
             if output.json {

@@ -33,7 +33,7 @@ fn read(args: &ResourceArgs, project: &ProjectArgs, output: &Output) -> anyhow::
             let caller = app::find_caller(app, &args.caller)?;
             let operation = Operation::resource(args.uri.clone(), Some(args.server.clone()));
             let (origin, progress) = app::call_origin(project, AnswerMode::Ask, &args.server, output);
-            let outcome = runtime.execute(&caller, operation.with_origin(origin)).await;
+            let outcome = runtime.execute_boxed(&caller, operation.with_origin(origin)).await;
             drop(progress);
             let result = app::operation_reply(outcome)?;
             if output.json {

@@ -228,7 +228,7 @@ fn call(args: &CallArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
                 tool.and_then(|tool| tool.server.as_ref()).map_or(args.caller.as_str(), ServerName::as_str);
             let (origin, progress) = app::call_origin(project, args.answers, asks, output);
             let operation = Operation { full_result: args.whole, ..operation.with_origin(origin) };
-            let called = runtime.execute(&caller, operation).await;
+            let called = runtime.execute_boxed(&caller, operation).await;
             drop(progress);
             if args.trace {
                 output.message(&stages_text(&called));

@@ -3,6 +3,7 @@
 mod code_blocks;
 mod completions;
 mod connect;
+mod deployment;
 mod docs;
 mod doctor;
 mod escapes;
@@ -10,6 +11,7 @@ mod help;
 mod import;
 mod init;
 mod listings;
+mod named_things;
 mod policy_test;
 mod running_gateway;
 mod search;

@@ -32,6 +32,7 @@ mod profiles;
 mod reload;
 mod rest;
 mod resumable_streams;
+mod reverse_proxies;
 mod server_questions;
 mod sessions;
 mod shutdown;

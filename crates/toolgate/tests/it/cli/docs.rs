@@ -6,11 +6,11 @@ use serde_json::Value as Json;
 
 use crate::support::program::Program;
 
-fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn read(name: &str) -> String {
+pub(super) fn read(name: &str) -> String {
     fs_err::read_to_string(root().join(name)).expect("the file is part of the repository")
 }
 

@@ -4,6 +4,7 @@ use serde_json::{Value as Json, json};
 
 use crate::support::gateway::wait_until;
 use crate::support::program::Program;
+use crate::support::typed_page::block;
 
 /// Edits a file of the project `cards`.
 fn edit(program: &Program, file: &str, change: impl FnOnce(&mut Json)) {
@@ -62,4 +63,21 @@ fn the_tutorial_works_as_written() {
         let run = type_in("tools test shout");
         run.code == 0 && run.stdout.lines().last() == Some("1 passed, 0 failed")
     });
+}
+
+/// The functions of the page become tools, and the commands print what the page says.
+#[test]
+fn the_functions_work_as_written() {
+    let page = include_str!("../../../../../docs/tools.md");
+    let program = Program::new(&[]);
+    assert_eq!(program.run("init").code, 0);
+    program.write("tools/cards.py", block(page, "python"));
+    let expect = |arguments: &[&str], output: &str| {
+        assert!(page.contains(output), "docs/tools.md does not show `{output}`");
+        let run = program.run_list(arguments);
+        assert!(run.code == 0 && run.stdout.contains(output), "{run}");
+    };
+    let added = "added score(cards, [bonus])  tools/cards.py:9  Scores a hand of cards. Use it at the end of a round.\n";
+    expect(&["tools", "add", "tools/cards.py"], added);
+    expect(&["tools", "call", "score", r#"cards=[{"rank": 3}]"#, "bonus=1"], "{\"score\":4.0}\n");
 }

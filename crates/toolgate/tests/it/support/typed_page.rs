@@ -62,22 +62,30 @@ impl Block {
     }
 }
 
-/// Returns the fenced blocks of a page.
+/// Returns the fenced blocks of a page. Those in a list are indented.
 pub(crate) fn blocks(page: &str) -> Vec<Block> {
-    let (mut blocks, mut open) = (Vec::new(), None);
+    let (mut blocks, mut open, mut indent) = (Vec::new(), None, 0);
     for line in page.lines() {
-        match (&mut open, line.strip_prefix("```")) {
+        match (&mut open, line.trim_start().strip_prefix("```")) {
             (None, Some(info)) => {
-                let info = info.split([',', ' ']).map(str::to_owned).collect();
+                let info: Vec<_> = info.split([',', ' ']).map(str::to_owned).collect();
                 open = Some(Block { info, lines: Vec::new() });
+                indent = line.len() - line.trim_start().len();
             }
             (Some(_), Some(_)) => blocks.extend(open.take()),
-            (Some(block), None) => block.lines.push(line.to_owned()),
+            (Some(block), None) => block.lines.push(line.get(indent..).unwrap_or_default().to_owned()),
             (None, None) => {}
         }
     }
     assert!(open.is_none(), "a block has no end");
     blocks
+}
+
+/// Returns the text of the only block of a page in a language.
+pub(crate) fn block(page: &str, language: &str) -> String {
+    let mut found: Vec<_> = blocks(page).into_iter().filter(|block| block.language() == language).collect();
+    assert_eq!(found.len(), 1, "blocks of `{language}`");
+    found.remove(0).lines.join("\n") + "\n"
 }
 
 /// A shell that keeps its folder and variables from one command to the next.
