@@ -21,6 +21,10 @@ use toolgate_types::secret::MASK;
 use crate::fields::{NodeSet, SecretFields};
 use crate::part_buffer::MIN_SHARED_BYTES;
 
+mod plain;
+
+use plain::copy_plain;
+
 /// Shorter numbers under the name of a secret are not searched for elsewhere: they may be counts or times.
 const MIN_NUMBER_LENGTH: usize = 6;
 
@@ -206,6 +210,11 @@ impl CallRedaction<'_> {
         mut unchanged: Option<&mut Vec<UnchangedString>>,
         out: &mut String,
     ) -> Option<usize> {
+        // A long string is not copied, so it needs the walk.
+        let may_be_plain = self.fast && self.patterns.is_empty() && fields.is_empty();
+        if may_be_plain && json.len() < MIN_SHARED_BYTES.min(max) && copy_plain(json, out) {
+            return None;
+        }
         let start = out.len();
         let limit = start.saturating_add(max);
         let mut walk = JsonWalk::new(*self, json, fields, out);
@@ -238,8 +247,9 @@ impl CallRedaction<'_> {
 
 /// Returns the values under names of secrets, to be masked elsewhere too: a tool may echo its arguments.
 pub(crate) fn named_secrets(json: &str) -> Vec<Secret> {
-    // A name may be spelled with `\u`, or be the value of a member: `{"name": "Authorization", "value": …}`.
-    let may_be_named = may_contain_secret(json) || contains(json, "\\u") || contains(json, "\"value\"");
+    // A name may be spelled with `\u`, or be the value of a member: `{"name": "Authorization", "value": …}`. The search
+    // is for `value"` because a `v` is rarer than a quote.
+    let may_be_named = may_contain_secret(json) || contains(json, "\\u") || contains(json, "value\"");
     let mut found = Vec::new();
     if may_be_named {
         let (known, fields, mut out) = (KnownSecrets::default(), SecretFields::default(), String::new());
@@ -618,16 +628,8 @@ impl<'a> JsonWalk<'a> {
 
     /// Handles a number, `true`, `false` or `null`.
     fn scalar(&mut self) -> Option<()> {
-        let rest = &self.json.as_bytes()[self.at..];
-        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
-        let end = rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
-        let text = &self.json[self.at..self.at + end];
-        let word = matches!(text, "true" | "false" | "null");
-        let integer =
-            !text.is_empty() && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
-        if !word && !integer {
-            serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
-        }
+        let text = read_scalar(&self.json[self.at..])?;
+        let word = is_word(text);
         let hidden = !word && self.is_hidden();
         if hidden && let Some(values) = &mut self.hidden_values {
             values.extend((text.len() >= MIN_NUMBER_LENGTH).then(|| Secret::new(text)));
@@ -643,6 +645,23 @@ impl<'a> JsonWalk<'a> {
         self.after_value(false);
         Some(())
     }
+}
+
+/// Returns the number, `true`, `false` or `null` at the start of a text. `None` if it starts with something else.
+fn read_scalar(text: &str) -> Option<&str> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let end = text.bytes().position(|byte| !is_part(byte)).unwrap_or(text.len());
+    let text = &text[..end];
+    let is_integer =
+        !text.is_empty() && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_integer && !is_word(text) {
+        serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
+    }
+    Some(text)
+}
+
+fn is_word(scalar: &str) -> bool {
+    matches!(scalar, "true" | "false" | "null")
 }
 
 /// Returns true if the bytes start with the escape of the second half of a surrogate pair.
