@@ -425,7 +425,7 @@ impl RecordRenderer {
                 out.push_str(if index > 0 { ",[\"" } else { "[\"" });
                 out.push_str(stage.stage.label());
                 out.push_str("\",");
-                chain::write_digits(stage.micros, &mut |digit| out.push(char::from(digit)));
+                out.push_str(chain::decimal(stage.micros, &mut [0; chain::MAX_DIGITS]));
                 if let Some(note) = stage.note {
                     out.push(',');
                     line.write_string(note, out);
@@ -610,7 +610,7 @@ fn write_constant(key: &str, value: &str, out: &mut String) {
 
 fn number(key: &str, number: u64, out: &mut String) {
     out.push_str(key);
-    chain::write_digits(number, &mut |digit| out.push(char::from(digit)));
+    out.push_str(chain::decimal(number, &mut [0; chain::MAX_DIGITS]));
 }
 
 fn outcome(outcome: ExecutionState) -> &'static str {
