@@ -158,13 +158,20 @@ impl<'a> From<&'a CallError> for CallFailure<'a> {
     }
 }
 
-/// Time spent in one pipeline stage.
+/// A completed pipeline stage, and the time spent in it.
 #[derive(Debug, Clone)]
-pub struct StageTime<'a> {
+pub struct StageTime {
     pub stage: Stage,
-    pub micros: u64,
+    pub took: Duration,
     /// Decision made in the stage, such as a cache miss.
-    pub note: Option<&'a str>,
+    pub note: Option<Cow<'static, str>>,
+}
+
+impl StageTime {
+    /// Returns the time in whole microseconds.
+    pub fn micros(&self) -> u64 {
+        u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX)
+    }
 }
 
 /// The end record of a call.
@@ -179,7 +186,7 @@ pub struct CallEnd<'a> {
     /// Time from the request to the result.
     pub took: Duration,
     /// Stages the call passed, in order.
-    pub stages: &'a [StageTime<'a>],
+    pub stages: &'a [StageTime],
     /// Result of the tool, including an error that the tool itself reports.
     pub output: Option<&'a RawJson>,
     /// Parts of the output that are secret according to the tool's schema.
@@ -425,8 +432,8 @@ impl RecordRenderer {
                 out.push_str(if index > 0 { ",[\"" } else { "[\"" });
                 out.push_str(stage.stage.label());
                 out.push_str("\",");
-                out.push_str(chain::decimal(stage.micros, &mut [0; chain::MAX_DIGITS]));
-                if let Some(note) = stage.note {
+                out.push_str(chain::decimal(stage.micros(), &mut [0; chain::MAX_DIGITS]));
+                if let Some(note) = &stage.note {
                     out.push(',');
                     line.write_string(note, out);
                 }
@@ -670,8 +677,8 @@ mod tests {
             .with_outcome(ExecutionState::Unknown)
             .with_source(std::io::Error::other("password: abc1"));
         let stages = [
-            StageTime { stage: Stage::Resolve, micros: 3, note: None },
-            StageTime { stage: Stage::Cache, micros: 4, note: Some("miss") },
+            StageTime { stage: Stage::Resolve, took: Duration::from_micros(3), note: None },
+            StageTime { stage: Stage::Cache, took: Duration::from_micros(4), note: Some("miss".into()) },
         ];
         let end = CallEnd {
             status: CallStatus::Error,
@@ -794,7 +801,8 @@ mod tests {
             message: text,
             cause: Some(text.to_owned()),
         };
-        let stages = [StageTime { stage: Stage::Resolve, micros: 3, note: Some(text) }];
+        let took = Duration::from_micros(3);
+        let stages = [StageTime { stage: Stage::Resolve, took, note: Some(text.into()) }];
         let upstream = UpstreamIdentity { credential: text.into(), account: Some(text.into()) };
         let end = CallEnd {
             status: CallStatus::Error,

@@ -8,7 +8,7 @@ use toolgate_redact as redact;
 use toolgate_types::call::OperationKind;
 use toolgate_types::{CallError, Caller, ErrorCode, Stage};
 
-use super::{CallOutcome, CallState, CallStep, Operation, shown_name};
+use super::{CallOutcome, CallState, Operation, shown_name};
 use crate::catalog::CatalogTool;
 use crate::runtime::Runtime;
 
@@ -37,7 +37,7 @@ impl Runtime {
             Ok(()) => None,
             // The log writes both records when the disk has space again.
             Err(error) if tool.contract.idempotent && log.allows_unrecorded(&error) => {
-                Some("later: the disk is full".to_owned())
+                Some("later: the disk is full".into())
             }
             Err(error) => return Err(recording_failed(error)),
         };
@@ -70,7 +70,6 @@ impl Runtime {
             return;
         }
         let CallOutcome { result, reply, steps, .. } = outcome;
-        let stages: Vec<_> = steps.iter().map(stage_time).collect();
         let end = audit::CallEnd {
             status: if result.error.is_none() {
                 audit::CallStatus::Success
@@ -81,7 +80,7 @@ impl Runtime {
             attempts: state.attempts,
             cached: state.cached.is_some(),
             took,
-            stages: &stages,
+            stages: steps,
             // The full output, even if the caller gets a preview.
             output: state.reply.as_ref().or(reply.as_ref()).or(result.data.as_ref()),
             secret: state.tool.as_ref().map(|tool| &tool.compiled().secret.1),
@@ -177,11 +176,6 @@ impl CallState {
             secret: tool.map(|tool| &tool.compiled().secret.0),
         }
     }
-}
-
-pub(super) fn stage_time(step: &CallStep) -> audit::StageTime<'_> {
-    let micros = u64::try_from(step.micros).unwrap_or(u64::MAX);
-    audit::StageTime { stage: step.stage, micros, note: step.note.as_deref() }
 }
 
 /// Durability of the begin record. The call is sent once the record has it. The record of a call that must not be
