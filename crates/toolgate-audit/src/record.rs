@@ -258,7 +258,10 @@ impl<'a> CallEnd<'a> {
 /// Members that both records of a call start with, redacted once.
 #[derive(Debug, Clone)]
 pub(crate) struct CallPrefix {
+    /// The arguments as recorded, if they are plain, and after them the members.
     text: String,
+    /// Length of the plain arguments.
+    plain: Option<usize>,
     /// Values of the secret arguments and secrets of the caller, to be masked in both records.
     secrets: Arc<KnownSecrets>,
 }
@@ -267,6 +270,14 @@ pub(crate) struct CallPrefix {
 static NO_SECRETS: LazyLock<Arc<KnownSecrets>> = LazyLock::new(Arc::default);
 
 impl CallPrefix {
+    fn members(&self) -> &str {
+        &self.text[self.plain.unwrap_or_default()..]
+    }
+
+    fn plain_arguments(&self) -> Option<&str> {
+        self.plain.map(|length| &self.text[..length])
+    }
+
     /// Masks these secrets too in the end record.
     pub(crate) fn add_secrets(&mut self, more: &KnownSecrets) {
         if let Some(all) = self.secrets.union(more) {
@@ -300,14 +311,17 @@ impl RecordRenderer {
 
     pub(crate) fn prefix(&self, begin: &CallBegin<'_>) -> CallPrefix {
         let arguments = begin.arguments.as_str();
-        let mut secrets = named_secrets(arguments);
+        let mut text = String::with_capacity(TYPICAL_PREFIX_SIZE + arguments.len().min(MIN_SHARED_BYTES));
+        let fields = begin.secret.unwrap_or(&self.nothing);
+        let is_plain = self.redactor.copy_plain(arguments, fields, self.max_body, &mut text);
+        let plain = is_plain.then_some(text.len());
+        let mut secrets = if is_plain { Vec::new() } else { named_secrets(arguments) };
         if let Some(secret) = begin.secret {
             secrets.extend(secret.secret_values(arguments));
         }
         // Nothing is copied for most calls: preparing secrets takes time.
         let own = begin.identity.secrets.unwrap_or(&NO_SECRETS);
         let secrets = own.with(&secrets).map_or_else(|| Arc::clone(own), Arc::new);
-        let mut text = String::with_capacity(128);
         self.redactor.write(&secrets, &mut text, |line, out| {
             member(r#","call":"#, begin.call, line, out);
             member(r#","caller":"#, begin.caller, line, out);
@@ -320,11 +334,12 @@ impl RecordRenderer {
                 member(r#","session":"#, session, line, out);
             }
         });
-        CallPrefix { text, secrets }
+        CallPrefix { text, plain, secrets }
     }
 
     pub(crate) fn begin(&self, prefix: &CallPrefix, begin: &CallBegin<'_>) -> PartBuffer {
-        let body = RecordBody { name: "arguments", json: begin.arguments, secret: begin.secret };
+        let plain = prefix.plain_arguments();
+        let body = RecordBody { name: "arguments", json: begin.arguments, plain, secret: begin.secret };
         self.begin_line(prefix, begin, Some(body))
     }
 
@@ -409,7 +424,8 @@ impl RecordRenderer {
         {
             secrets = prefix.secrets.with(&secret.secret_values(output.as_str())).map_or(secrets, Cow::Owned);
         }
-        let body = end.output.map(|json| RecordBody { name: "output", json, secret: end.secret });
+        let body =
+            end.output.map(|json| RecordBody { name: "output", json, plain: None, secret: end.secret });
         self.line(r#""kind":"end""#, prefix, &secrets, body, |line, out| {
             write_constant(r#","status":"#, end.status.label(), out);
             if let Some(error) = &end.error {
@@ -498,13 +514,17 @@ impl RecordRenderer {
         // Most of a long body is one string, and that is not copied.
         out.reserve(TYPICAL_SIZE + length.min(2 * MIN_SHARED_BYTES));
         out.push_str(kind);
-        out.push_str(&prefix.text);
+        out.push_str(prefix.members());
         let (start, cut, unchanged) = self.redactor.write(secrets, &mut out, |line, out| {
             fields(line, out);
             let start = out.len();
             let mut unchanged = Vec::new();
-            let cut = body.as_ref().and_then(|RecordBody { name, json, secret }| {
+            let cut = body.as_ref().and_then(|RecordBody { name, json, plain, secret }| {
                 key(name, out);
+                if let Some(plain) = plain.filter(|_| line.is_fast()) {
+                    out.push_str(plain);
+                    return None;
+                }
                 let secret = secret.unwrap_or(&self.nothing);
                 let value = (json.as_str(), json.long_strings());
                 line.json_head(value, secret, self.max_body, Some(&mut unchanged), out)
@@ -565,6 +585,8 @@ impl RecordRenderer {
 
 /// Size of the members of a truncated body without its head.
 const TRUNCATION_SIZE: usize = 160;
+/// Typical size of the members that both records of a call start with.
+const TYPICAL_PREFIX_SIZE: usize = 192;
 /// Typical size of a record without its body.
 const TYPICAL_SIZE: usize = 512;
 
@@ -572,6 +594,8 @@ const TYPICAL_SIZE: usize = 512;
 struct RecordBody<'a> {
     name: &'static str,
     json: &'a RawJson,
+    /// The text to record unless a known secret occurs in it.
+    plain: Option<&'a str>,
     secret: Option<&'a SecretFields>,
 }
 
@@ -868,8 +892,8 @@ mod tests {
     }
 
     fn head_of_json(renderer: &RecordRenderer, json: RawJson) -> String {
-        let prefix = CallPrefix { text: String::new(), secrets: Arc::default() };
-        let body = RecordBody { name: "output", json: &json, secret: None };
+        let prefix = CallPrefix { text: String::new(), plain: None, secrets: Arc::default() };
+        let body = RecordBody { name: "output", json: &json, plain: None, secret: None };
         let line = renderer.line("", &prefix, &KnownSecrets::default(), Some(body), |_, _| {}).to_text();
         let record: serde_json::Value = serde_json::from_str(&format!("{{{}}}", &line[1..])).unwrap();
         let Some(cut) = record.get("output_cut") else { return line[r#","output":"#.len()..].to_owned() };
@@ -962,8 +986,8 @@ mod tests {
         let long = "word \\n".repeat(MIN_SHARED_BYTES);
         let render = |renderer: &RecordRenderer, json: &str| {
             let json = RawJson::from_trusted(json.to_owned());
-            let prefix = CallPrefix { text: String::new(), secrets: Arc::default() };
-            let body = RecordBody { name: "output", json: &json, secret: None };
+            let prefix = CallPrefix { text: String::new(), plain: None, secrets: Arc::default() };
+            let body = RecordBody { name: "output", json: &json, plain: None, secret: None };
             let line = renderer.line("", &prefix, &KnownSecrets::default(), Some(body), |_, _| {});
             let within = |part: &[u8]| json.bytes().as_ptr_range().contains(&part.as_ptr());
             let shared: usize = line.parts().filter(|part| within(part)).map(<[u8]>::len).sum();

@@ -70,6 +70,12 @@ impl Redactor {
         out
     }
 
+    /// Appends a value of at most `max` bytes if it evidently holds no secret but a known one. Otherwise returns false
+    /// and appends nothing.
+    pub(crate) fn copy_plain(&self, json: &str, fields: &SecretFields, max: usize, out: &mut String) -> bool {
+        copy_plain_within(json, &self.patterns, fields, max, out)
+    }
+
     /// Masks all secrets in a string.
     pub(crate) fn mask(&self, text: &str) -> String {
         let known = self.known.read();
@@ -125,6 +131,11 @@ pub(crate) struct CallRedaction<'a> {
 }
 
 impl CallRedaction<'_> {
+    /// Returns true if known secrets are searched for in the rendered text.
+    pub(crate) fn is_fast(&self) -> bool {
+        self.fast
+    }
+
     /// Appends a string as JSON.
     pub(crate) fn write_string(&self, text: &str, out: &mut String) {
         if self.fast && !self.matches_pattern(text) && !may_contain_secret(text) {
@@ -210,9 +221,7 @@ impl CallRedaction<'_> {
         mut unchanged: Option<&mut Vec<UnchangedString>>,
         out: &mut String,
     ) -> Option<usize> {
-        // A long string is not copied, so it needs the walk.
-        let may_be_plain = self.fast && self.patterns.is_empty() && fields.is_empty();
-        if may_be_plain && json.len() < MIN_SHARED_BYTES.min(max) && copy_plain(json, out) {
+        if self.fast && copy_plain_within(json, self.patterns, fields, max, out) {
             return None;
         }
         let start = out.len();
@@ -243,6 +252,19 @@ impl CallRedaction<'_> {
         }
         CONTEXT.max(self.known.max_encoded_length()).max(self.more.max_encoded_length())
     }
+}
+
+/// Copies a short value if nothing but its text decides about its secrets. Long strings are not copied but shared, so
+/// they need the walk.
+fn copy_plain_within(
+    json: &str,
+    patterns: &[SecretPattern],
+    fields: &SecretFields,
+    max: usize,
+    out: &mut String,
+) -> bool {
+    let may_be_plain = patterns.is_empty() && fields.is_empty() && json.len() < MIN_SHARED_BYTES.min(max);
+    may_be_plain && copy_plain(json, out)
 }
 
 /// Returns the values under names of secrets, to be masked elsewhere too: a tool may echo its arguments.
