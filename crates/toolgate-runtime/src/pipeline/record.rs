@@ -89,21 +89,27 @@ impl Runtime {
         let caller_secrets = self.sources.logins().secrets.of(&caller.id);
         state.caller_secrets.clone_from(&caller_secrets);
         let open = state.open.take();
-        let secret = self.hidden_tool_secrets(&state, operation);
-        let mut begin = state.begin_record(&state.call.id, caller, operation);
-        begin.secret = begin.secret.or(secret.as_ref());
-        self.export_span(&begin, &end, operation);
-        let Some(log) = &self.recorder.log else { return };
         let written = match open {
             // Waits for no sync: the begin record proves that the call was sent. If a power failure destroys the end,
             // the call has no end, so its outcome is unknown.
             Some(mut open) => {
+                if self.recorder.spans.is_some() {
+                    let begin = state.begin_record(&state.call.id, caller, operation);
+                    self.export_span(&begin, &end, operation);
+                }
                 if let Some(secrets) = &caller_secrets {
                     open.add_secrets(secrets);
                 }
                 open.end(&end, audit::Durability::Written).await
             }
-            None => log.record(&begin, &end, audit::Durability::Written).await,
+            None => {
+                let secret = self.hidden_tool_secrets(&state, operation);
+                let mut begin = state.begin_record(&state.call.id, caller, operation);
+                begin.secret = begin.secret.or(secret.as_ref());
+                self.export_span(&begin, &end, operation);
+                let Some(log) = &self.recorder.log else { return };
+                log.record(&begin, &end, audit::Durability::Written).await
+            }
         };
         if let Err(error) = written {
             tracing::error!("the end of a call is not in the execution log yet: {error}");
