@@ -75,7 +75,7 @@ async fn call(log: &ExecutionLog, number: u64, calls: u64) -> String {
     open.acknowledged().await.unwrap();
     let stages =
         [Stage::Resolve, Stage::Authorize, Stage::ValidateInput, Stage::Slots, Stage::Record, Stage::Invoke];
-    let stages = stages.map(|stage| StageTime { stage, micros: 12, note: None });
+    let stages = stages.map(|stage| StageTime { stage, took: Duration::from_micros(12), note: None });
     let error = CallError::new(ErrorCode::OutputTooLarge, Stage::Invoke, "too large");
     let end = CallEnd {
         status: if is_rare { CallStatus::Error } else { CallStatus::Success },

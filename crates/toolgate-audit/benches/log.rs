@@ -61,7 +61,7 @@ async fn call(
     let mut open = log.begin(&begin(&id, tool, &bodies.0, &bodies.2), durability).await.unwrap();
     open.acknowledged().await.unwrap();
     let stages = [Stage::Resolve, Stage::Authorize, Stage::Invoke];
-    let stages = stages.map(|stage| StageTime { stage, micros: 12, note: None });
+    let stages = stages.map(|stage| StageTime { stage, took: Duration::from_micros(12), note: None });
     let end = CallEnd {
         status: CallStatus::Success,
         error: None,

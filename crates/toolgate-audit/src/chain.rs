@@ -49,7 +49,7 @@ impl ChainHead {
         let start = buffer.end();
         self.seq += 1;
         buffer.extend(SEQ);
-        write_digits(self.seq, &mut |digit| buffer.push(digit));
+        buffer.extend(decimal(self.seq, &mut [0; MAX_DIGITS]).as_bytes());
         buffer.extend(TIME);
         buffer.extend(&timestamp_text(at));
         buffer.extend(b"\",");
@@ -112,12 +112,20 @@ pub(crate) fn hex(bytes: &[u8]) -> Hash {
     hash
 }
 
-/// Passes the decimal digits of a number to `give`, one by one, without allocating.
-pub(crate) fn write_digits(number: u64, give: &mut impl FnMut(u8)) {
-    if number >= 10 {
-        write_digits(number / 10, give);
+/// Number of digits of the largest number.
+pub(crate) const MAX_DIGITS: usize = 20;
+
+/// Formats a number in a buffer, without allocating.
+pub(crate) fn decimal(mut number: u64, digits: &mut [u8; MAX_DIGITS]) -> &str {
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return std::str::from_utf8(&digits[start..]).unwrap_or_default();
+        }
     }
-    give(b'0' + (number % 10) as u8);
 }
 
 /// The framing of a line: the members that the log itself relies on.
@@ -196,6 +204,13 @@ pub(crate) fn format_timestamp(at: Timestamp) -> String {
 /// Returns the UTC day of a timestamp.
 pub(crate) fn utc_day(at: Timestamp) -> Date {
     Offset::UTC.to_datetime(at).date()
+}
+
+/// Returns the number of the UTC day since 1970: a quick way to compare the days of timestamps.
+pub(crate) fn utc_day_number(at: Timestamp) -> i64 {
+    // Before 1970 the fraction is negative as well.
+    let second = at.as_second() - i64::from(at.subsec_nanosecond() < 0);
+    second.div_euclid(24 * 60 * 60)
 }
 
 #[cfg(test)]
@@ -281,10 +296,16 @@ mod tests {
         for _ in 0..10_000 {
             let at = Timestamp::from_microsecond(random.i64(0..250_000_000_000_000_000)).unwrap();
             assert_eq!(format_timestamp(at), format!("{at:.6}"));
+            let before = Timestamp::from_microsecond(-at.as_microsecond() / 200).unwrap();
+            for at in [at, before] {
+                let days = utc_day(at).since(Date::constant(1970, 1, 1)).unwrap().get_days();
+                assert_eq!(utc_day_number(at), i64::from(days), "{at}");
+            }
             let number = random.u64(..) >> random.u32(..64);
-            let mut text = String::new();
-            write_digits(number, &mut |digit| text.push(char::from(digit)));
-            assert_eq!(text, number.to_string());
+            assert_eq!(decimal(number, &mut [0; MAX_DIGITS]), number.to_string());
+        }
+        for number in [0, 9, 10, u64::MAX] {
+            assert_eq!(decimal(number, &mut [0; MAX_DIGITS]), number.to_string());
         }
     }
 

@@ -7,6 +7,7 @@
 //! does. Invariant: every acknowledged begin gets an end, whatever happens to the caller; memory is bounded, and callers
 //! wait when it is used up.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::path::PathBuf;
@@ -545,7 +546,7 @@ pub(crate) struct RecordQueue {
 
 #[derive(Default)]
 pub(crate) struct QueueState {
-    records: Vec<QueuedRecord>,
+    records: VecDeque<QueuedRecord>,
     /// Total length of the queued records.
     bytes: usize,
     /// True while the writer thread sleeps.
@@ -582,7 +583,7 @@ impl RecordQueue {
         for (index, NewRecord { body, units, durability, kind }) in records.into_iter().enumerate() {
             let waiter = sender.take_if(|_| index + 1 == N);
             state.bytes += body.len();
-            state.records.push(QueuedRecord { at, body, units, durability, kind, waiter });
+            state.records.push_back(QueuedRecord { at, body, units, durability, kind, waiter });
         }
         receiver
     }
@@ -612,11 +613,11 @@ impl RecordQueue {
         if state.records.is_empty() && state.closed { None } else { Some(()) }
     }
 
-    /// Takes all queued records.
-    pub(crate) fn take(&self) -> Vec<QueuedRecord> {
+    /// Takes all queued records, in exchange for an empty queue.
+    pub(crate) fn take(&self, empty: &mut VecDeque<QueuedRecord>) {
         let mut state = self.lock();
         state.bytes = 0;
-        std::mem::take(&mut state.records)
+        std::mem::swap(&mut state.records, empty);
     }
 
     /// Wakes the writer thread even if no record is queued.

@@ -54,10 +54,6 @@ impl PartBuffer {
         self.own.len() + self.shared_bytes
     }
 
-    pub(crate) fn push(&mut self, byte: u8) {
-        self.own.push(byte);
-    }
-
     pub(crate) fn extend(&mut self, bytes: &[u8]) {
         self.own.extend_from_slice(bytes);
     }
@@ -117,6 +113,11 @@ impl PartBuffer {
         self.parts().map(io::IoSlice::new).collect()
     }
 
+    /// The bytes, if no part is shared.
+    pub(crate) fn as_slice(&self) -> Option<&[u8]> {
+        self.shared.is_empty().then_some(&self.own)
+    }
+
     /// Returns the bytes in one piece.
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         let mut whole = Vec::with_capacity(self.len());
@@ -147,9 +148,9 @@ fn parts_are_in_order() {
     let text = |from| String::from_utf8(all.parts_from(from).flatten().copied().collect()).unwrap();
     assert_eq!((all.to_text().as_str(), all.len()), ("x1ab23cyz4", 10));
     assert_eq!([text(start), text(middle), text(all.end())], ["1ab23cyz4", "yz4", ""]);
-    assert_eq!(all.slices().len(), 7, "x 1 ab 2 3 cyz 4");
+    assert_eq!((all.slices().len(), all.as_slice()), (7, None), "x 1 ab 2 3 cyz 4");
     all.unshare();
-    assert_eq!((all.to_text().as_str(), all.slices().len()), ("x1ab23cyz4", 1));
+    assert_eq!((all.as_slice(), all.slices().len()), (Some(&b"x1ab23cyz4"[..]), 1));
     all.reset(0);
     assert_eq!((all.len(), all.slices().len()), (0, 0));
 }

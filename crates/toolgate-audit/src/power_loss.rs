@@ -142,7 +142,7 @@ impl SimulatedProcess {
                 waiter: Some(waiter),
             });
         }
-        self.writer.handle(records);
+        self.writer.handle(&mut records);
     }
 
     /// Returns the ids of calls whose record was acknowledged as durable.

@@ -158,13 +158,20 @@ impl<'a> From<&'a CallError> for CallFailure<'a> {
     }
 }
 
-/// Time spent in one pipeline stage.
+/// A completed pipeline stage, and the time spent in it.
 #[derive(Debug, Clone)]
-pub struct StageTime<'a> {
+pub struct StageTime {
     pub stage: Stage,
-    pub micros: u64,
+    pub took: Duration,
     /// Decision made in the stage, such as a cache miss.
-    pub note: Option<&'a str>,
+    pub note: Option<Cow<'static, str>>,
+}
+
+impl StageTime {
+    /// Returns the time in whole microseconds.
+    pub fn micros(&self) -> u64 {
+        u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX)
+    }
 }
 
 /// The end record of a call.
@@ -179,7 +186,7 @@ pub struct CallEnd<'a> {
     /// Time from the request to the result.
     pub took: Duration,
     /// Stages the call passed, in order.
-    pub stages: &'a [StageTime<'a>],
+    pub stages: &'a [StageTime],
     /// Result of the tool, including an error that the tool itself reports.
     pub output: Option<&'a RawJson>,
     /// Parts of the output that are secret according to the tool's schema.
@@ -251,7 +258,10 @@ impl<'a> CallEnd<'a> {
 /// Members that both records of a call start with, redacted once.
 #[derive(Debug, Clone)]
 pub(crate) struct CallPrefix {
+    /// The arguments as recorded, if they are plain, and after them the members.
     text: String,
+    /// Length of the plain arguments.
+    plain: Option<usize>,
     /// Values of the secret arguments and secrets of the caller, to be masked in both records.
     secrets: Arc<KnownSecrets>,
 }
@@ -260,6 +270,14 @@ pub(crate) struct CallPrefix {
 static NO_SECRETS: LazyLock<Arc<KnownSecrets>> = LazyLock::new(Arc::default);
 
 impl CallPrefix {
+    fn members(&self) -> &str {
+        &self.text[self.plain.unwrap_or_default()..]
+    }
+
+    fn plain_arguments(&self) -> Option<&str> {
+        self.plain.map(|length| &self.text[..length])
+    }
+
     /// Masks these secrets too in the end record.
     pub(crate) fn add_secrets(&mut self, more: &KnownSecrets) {
         if let Some(all) = self.secrets.union(more) {
@@ -293,14 +311,17 @@ impl RecordRenderer {
 
     pub(crate) fn prefix(&self, begin: &CallBegin<'_>) -> CallPrefix {
         let arguments = begin.arguments.as_str();
-        let mut secrets = named_secrets(arguments);
+        let mut text = String::with_capacity(TYPICAL_PREFIX_SIZE + arguments.len().min(MIN_SHARED_BYTES));
+        let fields = begin.secret.unwrap_or(&self.nothing);
+        let is_plain = self.redactor.copy_plain(arguments, fields, self.max_body, &mut text);
+        let plain = is_plain.then_some(text.len());
+        let mut secrets = if is_plain { Vec::new() } else { named_secrets(arguments) };
         if let Some(secret) = begin.secret {
             secrets.extend(secret.secret_values(arguments));
         }
         // Nothing is copied for most calls: preparing secrets takes time.
         let own = begin.identity.secrets.unwrap_or(&NO_SECRETS);
         let secrets = own.with(&secrets).map_or_else(|| Arc::clone(own), Arc::new);
-        let mut text = String::with_capacity(128);
         self.redactor.write(&secrets, &mut text, |line, out| {
             member(r#","call":"#, begin.call, line, out);
             member(r#","caller":"#, begin.caller, line, out);
@@ -313,11 +334,12 @@ impl RecordRenderer {
                 member(r#","session":"#, session, line, out);
             }
         });
-        CallPrefix { text, secrets }
+        CallPrefix { text, plain, secrets }
     }
 
     pub(crate) fn begin(&self, prefix: &CallPrefix, begin: &CallBegin<'_>) -> PartBuffer {
-        let body = RecordBody { name: "arguments", json: begin.arguments, secret: begin.secret };
+        let plain = prefix.plain_arguments();
+        let body = RecordBody { name: "arguments", json: begin.arguments, plain, secret: begin.secret };
         self.begin_line(prefix, begin, Some(body))
     }
 
@@ -402,7 +424,8 @@ impl RecordRenderer {
         {
             secrets = prefix.secrets.with(&secret.secret_values(output.as_str())).map_or(secrets, Cow::Owned);
         }
-        let body = end.output.map(|json| RecordBody { name: "output", json, secret: end.secret });
+        let body =
+            end.output.map(|json| RecordBody { name: "output", json, plain: None, secret: end.secret });
         self.line(r#""kind":"end""#, prefix, &secrets, body, |line, out| {
             write_constant(r#","status":"#, end.status.label(), out);
             if let Some(error) = &end.error {
@@ -425,8 +448,8 @@ impl RecordRenderer {
                 out.push_str(if index > 0 { ",[\"" } else { "[\"" });
                 out.push_str(stage.stage.label());
                 out.push_str("\",");
-                chain::write_digits(stage.micros, &mut |digit| out.push(char::from(digit)));
-                if let Some(note) = stage.note {
+                out.push_str(chain::decimal(stage.micros(), &mut [0; chain::MAX_DIGITS]));
+                if let Some(note) = &stage.note {
                     out.push(',');
                     line.write_string(note, out);
                 }
@@ -491,13 +514,17 @@ impl RecordRenderer {
         // Most of a long body is one string, and that is not copied.
         out.reserve(TYPICAL_SIZE + length.min(2 * MIN_SHARED_BYTES));
         out.push_str(kind);
-        out.push_str(&prefix.text);
+        out.push_str(prefix.members());
         let (start, cut, unchanged) = self.redactor.write(secrets, &mut out, |line, out| {
             fields(line, out);
             let start = out.len();
             let mut unchanged = Vec::new();
-            let cut = body.as_ref().and_then(|RecordBody { name, json, secret }| {
+            let cut = body.as_ref().and_then(|RecordBody { name, json, plain, secret }| {
                 key(name, out);
+                if let Some(plain) = plain.filter(|_| line.is_fast()) {
+                    out.push_str(plain);
+                    return None;
+                }
                 let secret = secret.unwrap_or(&self.nothing);
                 let value = (json.as_str(), json.long_strings());
                 line.json_head(value, secret, self.max_body, Some(&mut unchanged), out)
@@ -558,6 +585,8 @@ impl RecordRenderer {
 
 /// Size of the members of a truncated body without its head.
 const TRUNCATION_SIZE: usize = 160;
+/// Typical size of the members that both records of a call start with.
+const TYPICAL_PREFIX_SIZE: usize = 192;
 /// Typical size of a record without its body.
 const TYPICAL_SIZE: usize = 512;
 
@@ -565,6 +594,8 @@ const TYPICAL_SIZE: usize = 512;
 struct RecordBody<'a> {
     name: &'static str,
     json: &'a RawJson,
+    /// The text to record unless a known secret occurs in it.
+    plain: Option<&'a str>,
     secret: Option<&'a SecretFields>,
 }
 
@@ -610,7 +641,7 @@ fn write_constant(key: &str, value: &str, out: &mut String) {
 
 fn number(key: &str, number: u64, out: &mut String) {
     out.push_str(key);
-    chain::write_digits(number, &mut |digit| out.push(char::from(digit)));
+    out.push_str(chain::decimal(number, &mut [0; chain::MAX_DIGITS]));
 }
 
 fn outcome(outcome: ExecutionState) -> &'static str {
@@ -670,8 +701,8 @@ mod tests {
             .with_outcome(ExecutionState::Unknown)
             .with_source(std::io::Error::other("password: abc1"));
         let stages = [
-            StageTime { stage: Stage::Resolve, micros: 3, note: None },
-            StageTime { stage: Stage::Cache, micros: 4, note: Some("miss") },
+            StageTime { stage: Stage::Resolve, took: Duration::from_micros(3), note: None },
+            StageTime { stage: Stage::Cache, took: Duration::from_micros(4), note: Some("miss".into()) },
         ];
         let end = CallEnd {
             status: CallStatus::Error,
@@ -794,7 +825,8 @@ mod tests {
             message: text,
             cause: Some(text.to_owned()),
         };
-        let stages = [StageTime { stage: Stage::Resolve, micros: 3, note: Some(text) }];
+        let took = Duration::from_micros(3);
+        let stages = [StageTime { stage: Stage::Resolve, took, note: Some(text.into()) }];
         let upstream = UpstreamIdentity { credential: text.into(), account: Some(text.into()) };
         let end = CallEnd {
             status: CallStatus::Error,
@@ -860,8 +892,8 @@ mod tests {
     }
 
     fn head_of_json(renderer: &RecordRenderer, json: RawJson) -> String {
-        let prefix = CallPrefix { text: String::new(), secrets: Arc::default() };
-        let body = RecordBody { name: "output", json: &json, secret: None };
+        let prefix = CallPrefix { text: String::new(), plain: None, secrets: Arc::default() };
+        let body = RecordBody { name: "output", json: &json, plain: None, secret: None };
         let line = renderer.line("", &prefix, &KnownSecrets::default(), Some(body), |_, _| {}).to_text();
         let record: serde_json::Value = serde_json::from_str(&format!("{{{}}}", &line[1..])).unwrap();
         let Some(cut) = record.get("output_cut") else { return line[r#","output":"#.len()..].to_owned() };
@@ -954,8 +986,8 @@ mod tests {
         let long = "word \\n".repeat(MIN_SHARED_BYTES);
         let render = |renderer: &RecordRenderer, json: &str| {
             let json = RawJson::from_trusted(json.to_owned());
-            let prefix = CallPrefix { text: String::new(), secrets: Arc::default() };
-            let body = RecordBody { name: "output", json: &json, secret: None };
+            let prefix = CallPrefix { text: String::new(), plain: None, secrets: Arc::default() };
+            let body = RecordBody { name: "output", json: &json, plain: None, secret: None };
             let line = renderer.line("", &prefix, &KnownSecrets::default(), Some(body), |_, _| {});
             let within = |part: &[u8]| json.bytes().as_ptr_range().contains(&part.as_ptr());
             let shared: usize = line.parts().filter(|part| within(part)).map(<[u8]>::len).sum();

@@ -21,6 +21,10 @@ use toolgate_types::secret::MASK;
 use crate::fields::{NodeSet, SecretFields};
 use crate::part_buffer::MIN_SHARED_BYTES;
 
+mod plain;
+
+use plain::copy_plain;
+
 /// Shorter numbers under the name of a secret are not searched for elsewhere: they may be counts or times.
 const MIN_NUMBER_LENGTH: usize = 6;
 
@@ -64,6 +68,12 @@ impl Redactor {
             line.json(json, &SecretFields::default(), out)
         });
         out
+    }
+
+    /// Appends a value of at most `max` bytes if it evidently holds no secret but a known one. Otherwise returns false
+    /// and appends nothing.
+    pub(crate) fn copy_plain(&self, json: &str, fields: &SecretFields, max: usize, out: &mut String) -> bool {
+        copy_plain_within(json, &self.patterns, fields, max, out)
     }
 
     /// Masks all secrets in a string.
@@ -121,6 +131,11 @@ pub(crate) struct CallRedaction<'a> {
 }
 
 impl CallRedaction<'_> {
+    /// Returns true if known secrets are searched for in the rendered text.
+    pub(crate) fn is_fast(&self) -> bool {
+        self.fast
+    }
+
     /// Appends a string as JSON.
     pub(crate) fn write_string(&self, text: &str, out: &mut String) {
         if self.fast && !self.matches_pattern(text) && !may_contain_secret(text) {
@@ -206,6 +221,9 @@ impl CallRedaction<'_> {
         mut unchanged: Option<&mut Vec<UnchangedString>>,
         out: &mut String,
     ) -> Option<usize> {
+        if self.fast && copy_plain_within(json, self.patterns, fields, max, out) {
+            return None;
+        }
         let start = out.len();
         let limit = start.saturating_add(max);
         let mut walk = JsonWalk::new(*self, json, fields, out);
@@ -236,10 +254,24 @@ impl CallRedaction<'_> {
     }
 }
 
+/// Copies a short value if nothing but its text decides about its secrets. Long strings are not copied but shared, so
+/// they need the walk.
+fn copy_plain_within(
+    json: &str,
+    patterns: &[SecretPattern],
+    fields: &SecretFields,
+    max: usize,
+    out: &mut String,
+) -> bool {
+    let may_be_plain = patterns.is_empty() && fields.is_empty() && json.len() < MIN_SHARED_BYTES.min(max);
+    may_be_plain && copy_plain(json, out)
+}
+
 /// Returns the values under names of secrets, to be masked elsewhere too: a tool may echo its arguments.
 pub(crate) fn named_secrets(json: &str) -> Vec<Secret> {
-    // A name may be spelled with `\u`, or be the value of a member: `{"name": "Authorization", "value": …}`.
-    let may_be_named = may_contain_secret(json) || contains(json, "\\u") || contains(json, "\"value\"");
+    // A name may be spelled with `\u`, or be the value of a member: `{"name": "Authorization", "value": …}`. The search
+    // is for `value"` because a `v` is rarer than a quote.
+    let may_be_named = may_contain_secret(json) || contains(json, "\\u") || contains(json, "value\"");
     let mut found = Vec::new();
     if may_be_named {
         let (known, fields, mut out) = (KnownSecrets::default(), SecretFields::default(), String::new());
@@ -618,16 +650,8 @@ impl<'a> JsonWalk<'a> {
 
     /// Handles a number, `true`, `false` or `null`.
     fn scalar(&mut self) -> Option<()> {
-        let rest = &self.json.as_bytes()[self.at..];
-        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
-        let end = rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
-        let text = &self.json[self.at..self.at + end];
-        let word = matches!(text, "true" | "false" | "null");
-        let integer =
-            !text.is_empty() && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
-        if !word && !integer {
-            serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
-        }
+        let text = read_scalar(&self.json[self.at..])?;
+        let word = is_word(text);
         let hidden = !word && self.is_hidden();
         if hidden && let Some(values) = &mut self.hidden_values {
             values.extend((text.len() >= MIN_NUMBER_LENGTH).then(|| Secret::new(text)));
@@ -643,6 +667,23 @@ impl<'a> JsonWalk<'a> {
         self.after_value(false);
         Some(())
     }
+}
+
+/// Returns the number, `true`, `false` or `null` at the start of a text. `None` if it starts with something else.
+fn read_scalar(text: &str) -> Option<&str> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let end = text.bytes().position(|byte| !is_part(byte)).unwrap_or(text.len());
+    let text = &text[..end];
+    let is_integer =
+        !text.is_empty() && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_integer && !is_word(text) {
+        serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
+    }
+    Some(text)
+}
+
+fn is_word(scalar: &str) -> bool {
+    matches!(scalar, "true" | "false" | "null")
 }
 
 /// Returns true if the bytes start with the escape of the second half of a surrogate pair.

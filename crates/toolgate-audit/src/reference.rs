@@ -225,7 +225,7 @@ mod tests {
             attempts: 1,
             cached: false,
             took: Duration::from_millis(1),
-            stages: &[StageTime { stage: Stage::Resolve, micros: 3, note: None }],
+            stages: &[StageTime { stage: Stage::Resolve, took: Duration::from_micros(3), note: None }],
             output: Some(&json),
             secret: None,
             upstream: Some(&upstream),

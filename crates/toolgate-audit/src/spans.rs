@@ -86,20 +86,19 @@ fn invoke_range(end: &CallEnd<'_>) -> Option<(Duration, Duration)> {
         return None;
     }
     let before = |stage: &Stage| !matches!(stage, Stage::Invoke | Stage::Convert | Stage::ValidateOutput);
-    let micros = |stages: &mut dyn Iterator<Item = u64>| Duration::from_micros(stages.sum());
-    let from = micros(&mut end.stages.iter().take_while(|one| before(&one.stage)).map(|one| one.micros));
-    let took = end.stages.iter().find(|one| one.stage == Stage::Invoke).map(|one| one.micros);
+    let from = end.stages.iter().take_while(|one| before(&one.stage)).map(|one| one.took).sum();
+    let took = end.stages.iter().find(|one| one.stage == Stage::Invoke).map(|one| one.took);
     // A failed call has no time for the invoke stage; it lasted until the end.
-    let to = took.map_or(end.took, |micros| from + Duration::from_micros(micros));
+    let to = took.map_or(end.took, |took| from + took);
     Some((from, to.max(from)))
 }
 
 fn events(end: &CallEnd<'_>, started: SystemTime) -> Vec<Value> {
     let mut at = started;
-    let event = |stage: &crate::record::StageTime<'_>| {
-        at += Duration::from_micros(stage.micros);
+    let event = |stage: &crate::record::StageTime| {
+        at += stage.took;
         let attributes: Vec<_> =
-            stage.note.map(|note| string_attribute("toolgate.note", &mask(note, &[]))).into_iter().collect();
+            stage.note.iter().map(|note| string_attribute("toolgate.note", &mask(note, &[]))).collect();
         json!({ "timeUnixNano": nanos(at), "name": stage.stage.label(), "attributes": attributes })
     };
     end.stages.iter().map(event).collect()
@@ -155,7 +154,7 @@ mod tests {
             arguments: &arguments,
             secret: None,
         };
-        let stage = |stage, micros| StageTime { stage, micros, note: None };
+        let stage = |stage, micros| StageTime { stage, took: Duration::from_micros(micros), note: None };
         let stages = [stage(Stage::Resolve, 10), stage(Stage::Slots, 20), stage(Stage::Invoke, 1_000)];
         let status = if error.is_some() { CallStatus::Error } else { CallStatus::Success };
         let end = CallEnd {

@@ -65,6 +65,8 @@ struct SyncState {
     /// Durable length of each file.
     synced: BTreeMap<Date, u64>,
     failed: Option<Arc<io::Error>>,
+    /// True while the sync thread sleeps without a timeout.
+    idle: bool,
     closed: bool,
 }
 
@@ -81,13 +83,12 @@ impl Syncer {
             reject(write.waiters, cause);
             return;
         }
-        let idle = state.dirty.is_empty();
         state.dirty.insert(write.day, (write.file, write.length));
         state.created |= write.created;
-        let urgent = !write.waiters.is_empty();
+        let wakes = state.idle || !write.waiters.is_empty();
         state.waiters.extend(write.waiters);
         drop(state);
-        if idle || urgent {
+        if wakes {
             self.wake.notify_one();
         }
     }
@@ -179,15 +180,19 @@ impl Syncer {
 
     /// Waits for the next batch. Returns `None` when closed.
     fn wait_for_batch(&self) -> Option<SyncBatch> {
+        let no_waiters = |state: &mut SyncState| state.waiters.is_empty() && !state.closed;
         let mut state = self.lock();
+        // Also if nothing is written yet: the writes of this time need not wake the thread.
+        self.wake.wait_while_for(&mut state, no_waiters, SYNC_DELAY);
         while state.dirty.is_empty() {
             if state.closed {
                 return None;
             }
+            state.idle = true;
             self.wake.wait(&mut state);
+            state.idle = false;
+            self.wake.wait_while_for(&mut state, no_waiters, SYNC_DELAY);
         }
-        let no_waiters = |state: &mut SyncState| state.waiters.is_empty() && !state.closed;
-        self.wake.wait_while_for(&mut state, no_waiters, SYNC_DELAY);
         let created = std::mem::take(&mut state.created);
         Some((std::mem::take(&mut state.dirty), created, std::mem::take(&mut state.waiters)))
     }

@@ -20,7 +20,7 @@ use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
-use crate::chain::{ChainHead, RecordLine, utc_day};
+use crate::chain::{self, ChainHead, RecordLine, utc_day};
 use crate::clock::Clock;
 use crate::folder::{self, RecoveredLog};
 use crate::log::{Durability, LogUnavailable, QueuedRecord, RecordKind, RecordQueue};
@@ -40,6 +40,8 @@ const MAX_WRITE_BYTES: usize = 4 << 20;
 const MAX_OPEN_FILES: usize = 2;
 /// Maximum bytes kept in memory while nothing can be written.
 const MAX_BACKLOG_BYTES: usize = 16 << 20;
+/// Capacity of the queue that is kept between writes, in records.
+const MAX_KEPT_RECORDS: usize = 1 << 10;
 /// Backward clock steps shorter than this are not logged.
 const MIN_CLOCK_STEP: SignedDuration = SignedDuration::from_secs(1);
 
@@ -58,6 +60,8 @@ pub(crate) struct LogWriter {
     /// Records to write first once writing works again.
     backlog: VecDeque<QueuedRecord>,
     backlog_bytes: usize,
+    /// Exchanged with the queue, so that neither is allocated for each write.
+    taken: VecDeque<QueuedRecord>,
     retention: RetentionSchedule,
     /// File being removed, by a separate thread because removing a large file is slow.
     removing: Option<(Date, JoinHandle<io::Result<()>>)>,
@@ -101,6 +105,7 @@ impl LogWriter {
             down: None,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
+            taken: VecDeque::new(),
             retention,
             removing: None,
             reserve,
@@ -113,9 +118,13 @@ impl LogWriter {
 
     /// Writes all queued records.
     pub(crate) fn drain_queue(&mut self) {
-        let records = self.queue.take();
+        let mut records = std::mem::take(&mut self.taken);
+        self.queue.take(&mut records);
         let units: usize = records.iter().map(|record| record.units as usize).sum();
-        self.handle(records.into());
+        self.handle(&mut records);
+        records.clear();
+        records.shrink_to(MAX_KEPT_RECORDS);
+        self.taken = records;
         self.queue.capacity.add_permits(units);
         self.start_removal();
     }
@@ -124,7 +133,7 @@ impl LogWriter {
     fn finish(&mut self) {
         self.finish_removing();
         if !self.backlog.is_empty() {
-            self.write(VecDeque::new());
+            self.write(&mut VecDeque::new());
             if !self.backlog.is_empty() {
                 tracing::error!(records = self.backlog.len(), "the execution log lost records at its end");
                 self.queue.errors.count_lost(self.backlog.len());
@@ -132,7 +141,8 @@ impl LogWriter {
         }
     }
 
-    pub(crate) fn handle(&mut self, records: VecDeque<QueuedRecord>) {
+    /// Writes records, or rejects them. Leaves none of them.
+    pub(crate) fn handle(&mut self, records: &mut VecDeque<QueuedRecord>) {
         if self.down.is_none()
             && let Some(cause) = self.syncer.failure()
         {
@@ -142,7 +152,7 @@ impl LogWriter {
         if let Some(down) = &mut self.down {
             if now.saturating_sub(down.tried) < RETRY_INTERVAL {
                 let cause = Arc::clone(&down.cause);
-                self.reject(records, &cause);
+                self.reject(records.drain(..), &cause);
                 return;
             }
             down.tried = now;
@@ -194,17 +204,18 @@ impl LogWriter {
     }
 
     /// Writes only the ends of calls that were sent, including those in the backlog.
-    fn write_ends(&mut self, records: VecDeque<QueuedRecord>, cause: &Arc<io::Error>) {
+    fn write_ends(&mut self, records: &mut VecDeque<QueuedRecord>, cause: &Arc<io::Error>) {
         let (ends, others) =
-            records.into_iter().partition::<VecDeque<_>, _>(|record| record.kind == RecordKind::End);
+            records.drain(..).partition::<VecDeque<_>, _>(|record| record.kind == RecordKind::End);
         self.reject(others, cause);
         // A begin in the backlog is one that was never reported to its caller: its end follows and needs it.
         let belongs = |record: &QueuedRecord| record.kind != RecordKind::Note;
         let (waiting, kept) = self.backlog.drain(..).partition::<VecDeque<_>, _>(belongs);
         self.backlog_bytes = kept.iter().map(|record| record.body.len()).sum();
         self.backlog = kept;
-        if let Err((ends, error)) = self.write_all(waiting.into_iter().chain(ends).collect()) {
-            self.fail_and_reject(ends, error);
+        let mut ends = waiting.into_iter().chain(ends).collect();
+        if let Err(error) = self.write_all(&mut ends) {
+            self.fail_and_reject(&mut ends, error);
         }
     }
 
@@ -252,14 +263,13 @@ impl LogWriter {
 
     /// Writes the backlog and the records. On an error, the unwritten ones are rejected; if the disk is full, the
     /// reserve is released and used for the ends of calls.
-    fn write(&mut self, records: VecDeque<QueuedRecord>) {
-        let records = if self.backlog.is_empty() {
-            records
-        } else {
+    fn write(&mut self, records: &mut VecDeque<QueuedRecord>) {
+        if !self.backlog.is_empty() {
             self.backlog_bytes = 0;
-            self.backlog.drain(..).chain(records).collect()
-        };
-        let Err((records, error)) = self.write_all(records) else { return };
+            let new = std::mem::take(records);
+            records.extend(self.backlog.drain(..).chain(new));
+        }
+        let Err(error) = self.write_all(records) else { return };
         if !(reserve::is_full(&error) && self.reserve.is_held()) {
             return self.fail_and_reject(records, error);
         }
@@ -272,22 +282,18 @@ impl LogWriter {
         self.write_ends(records, &cause);
     }
 
-    /// Writes records, batching those of one day. On an error, returns the unwritten ones.
-    fn write_all(
-        &mut self,
-        mut records: VecDeque<QueuedRecord>,
-    ) -> Result<(), (VecDeque<QueuedRecord>, io::Error)> {
-        if self.syncer.failure().is_some()
-            && let Err(error) = self.restore()
-        {
-            return Err((records, error));
+    /// Writes records, batching those of one day. On an error, the unwritten ones are left.
+    fn write_all(&mut self, records: &mut VecDeque<QueuedRecord>) -> io::Result<()> {
+        if self.syncer.failure().is_some() {
+            self.restore()?;
         }
         while let Some(first) = records.front() {
             let day = utc_day(first.at);
             let mut head = self.head;
             let mut count = 0;
             self.buffer.reset(MAX_WRITE_BYTES);
-            for record in records.iter().take_while(|record| crate::chain::utc_day(record.at) == day) {
+            let day_number = chain::utc_day_number(first.at);
+            for record in records.iter().take_while(|record| chain::utc_day_number(record.at) == day_number) {
                 if self.buffer.len() >= MAX_WRITE_BYTES {
                     break;
                 }
@@ -295,10 +301,8 @@ impl LogWriter {
                 count += 1;
             }
             let last_time = records[count - 1].at;
-            let (file, created) = match self.switch_day(day).and_then(|()| self.append(day)) {
-                Ok(done) => done,
-                Err(error) => return Err((records, error)),
-            };
+            self.switch_day(day)?;
+            let (file, created) = self.append(day)?;
             self.head = head;
             self.check_clock(last_time);
             self.retention.note_write(day, self.clock.elapsed());
@@ -337,12 +341,12 @@ impl LogWriter {
         Ok(())
     }
 
-    fn fail_and_reject(&mut self, records: VecDeque<QueuedRecord>, error: io::Error) {
+    fn fail_and_reject(&mut self, records: &mut VecDeque<QueuedRecord>, error: io::Error) {
         self.queue.errors.count(StorageOperation::Write);
         let cause = Arc::new(error);
         // Before any waiter is notified.
         self.fail(Arc::clone(&cause));
-        self.reject(records, &cause);
+        self.reject(records.drain(..), &cause);
     }
 
     fn check_clock(&mut self, time: Timestamp) {
@@ -358,7 +362,11 @@ impl LogWriter {
     fn append(&mut self, day: Date) -> io::Result<(Arc<File>, bool)> {
         let file = self.file(day)?;
         let length = self.lengths[&day];
-        if let Err(error) = write_at(&file, &mut self.buffer.slices(), length) {
+        let written = match self.buffer.as_slice() {
+            Some(whole) => write_at(&file, &mut [io::IoSlice::new(whole)], length),
+            None => write_at(&file, &mut self.buffer.slices(), length),
+        };
+        if let Err(error) = written {
             // If this fails too, the file is truncated when it is opened again.
             if let Err(error) = file.set_len(length) {
                 tracing::error!(%error, "cannot truncate a torn line of the execution log yet");

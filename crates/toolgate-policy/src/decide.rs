@@ -11,7 +11,7 @@ use toolgate_json::CallArguments;
 use toolgate_types::Caller;
 use toolgate_types::tool::{Category, Permission, ToolContract};
 
-use crate::grant::{Grant, Question};
+use crate::grant::{Grant, PERMISSIONS, Question};
 use crate::rules::{RuleOutcome, RuleSet};
 
 /// The kinds of things that callers use. Each is an entity type of the Cedar schema.
@@ -109,7 +109,7 @@ pub struct Denied {
 }
 
 /// Recorded as the granting rule if permissions allowed the call and no rule did.
-static PERMISSIONS_LABEL: LazyLock<Arc<[String]>> = LazyLock::new(|| Arc::new(["permissions".to_owned()]));
+static PERMISSIONS_LABEL: LazyLock<Arc<[String]>> = LazyLock::new(|| Arc::new([PERMISSIONS.to_owned()]));
 
 /// The permissions check together with the optional rule set.
 #[derive(Debug, Clone, Default)]
@@ -124,7 +124,7 @@ impl Policy {
 
     /// Identifies this policy: the hash of its rules, or `permissions`.
     pub fn version(&self) -> &str {
-        self.rules.as_ref().map_or("permissions", RuleSet::version)
+        self.rules.as_ref().map_or(PERMISSIONS, RuleSet::version)
     }
 
     pub fn decide(&self, call: &PolicyRequest<'_>) -> Decision {
@@ -197,7 +197,7 @@ impl Policy {
     }
 
     fn grant(&self, call: &PolicyRequest<'_>, rules: Arc<[String]>) -> Decision {
-        Decision::Allow(Grant::new(&call.caller.id, &call.tool.name, rules))
+        Decision::Allow(Grant::new(&call.caller.id, rules))
     }
 }
 

@@ -5,10 +5,11 @@
 //!
 //! ```compile_fail
 //! # fn f(caller: toolgate_types::CallerId, rules: std::sync::Arc<[String]>) {
-//! let grant = toolgate_policy::Grant { caller, tool: "rm".into(), rules, approved_by: None };
+//! let grant = toolgate_policy::Grant { caller, rules, approved_by: None };
 //! # }
 //! ```
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -17,25 +18,35 @@ use sha2::{Digest, Sha256};
 use toolgate_json::RawJson;
 use toolgate_types::CallerId;
 
+/// Stands for the granting rule if permissions allowed a call and no rule did.
+pub(crate) const PERMISSIONS: &str = "permissions";
+
 /// Permission for one call.
 #[derive(Debug)]
 pub struct Grant {
     caller: CallerId,
-    tool: Box<str>,
-    /// The ids of the rules that permitted the call, or `permissions`.
+    /// The ids of the rules that permitted the call, or [`PERMISSIONS`].
     rules: Arc<[String]>,
     /// The person who approved the call, if approval was required.
     approved_by: Option<String>,
 }
 
 impl Grant {
-    pub(crate) fn new(caller: &CallerId, tool: &str, rules: Arc<[String]>) -> Self {
-        Self { caller: caller.clone(), tool: tool.into(), rules, approved_by: None }
+    pub(crate) fn new(caller: &CallerId, rules: Arc<[String]>) -> Self {
+        Self { caller: caller.clone(), rules, approved_by: None }
     }
 
     /// The ids of the rules that permitted the call, for the execution log.
     pub fn rules(&self) -> &Arc<[String]> {
         &self.rules
+    }
+
+    /// The same ids in one string, separated by spaces.
+    pub fn rules_text(&self) -> Cow<'static, str> {
+        match &*self.rules {
+            [rule] if rule == PERMISSIONS => PERMISSIONS.into(),
+            rules => rules.join(" ").into(),
+        }
     }
 
     /// The person who approved the call, if approval was required.
@@ -56,10 +67,6 @@ pub struct Input {
 }
 
 impl Input {
-    pub fn tool(&self) -> &str {
-        &self.grant.tool
-    }
-
     pub fn caller(&self) -> &CallerId {
         &self.grant.caller
     }
@@ -161,12 +168,7 @@ impl Question {
         if approval.policy != &*self.policy {
             return Err(StaleApproval::Policy);
         }
-        Ok(Grant {
-            caller: self.caller,
-            tool: self.tool,
-            rules: self.rules.into(),
-            approved_by: Some(approval.by.to_owned()),
-        })
+        Ok(Grant { caller: self.caller, rules: self.rules.into(), approved_by: Some(approval.by.to_owned()) })
     }
 }
 

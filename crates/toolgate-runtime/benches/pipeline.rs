@@ -70,8 +70,8 @@ fn main() -> std::process::ExitCode {
             for request in requests {
                 for (at, step) in call(request).await.into_iter().enumerate() {
                     match stages.get_mut(at) {
-                        Some((_, nanos)) => *nanos += step.nanos,
-                        None => stages.push((step.stage.label(), step.nanos)),
+                        Some((_, nanos)) => *nanos += step.took.as_nanos(),
+                        None => stages.push((step.stage.label(), step.took.as_nanos())),
                     }
                 }
             }

@@ -27,12 +27,12 @@ pub mod window_limit;
 
 pub use catalog::{Catalog, CatalogError, CatalogEvent, CatalogTool, ToolState};
 pub use operation::{CallApprover, CallOrigin, CompletionTarget, Operation, OperationTarget, SessionId};
-pub use pipeline::{
-    ActionableHints, CallOutcome, CallResult, CallStep, Explanation, ListRequest, VisibleItem,
-};
+pub use pipeline::{ActionableHints, CallOutcome, CallResult, Explanation, ListRequest, VisibleItem};
 pub use running_calls::{RunningCall, RunningCalls};
 pub use runtime::{ListFilter, ListViewer, Runtime};
 pub use stage::hints::{StatsSnapshot, SuggestedAction};
+/// A completed stage of a call.
+pub use toolgate_audit::StageTime;
 /// Re-exported for code that sets up a runtime.
 pub use toolgate_policy::{Policy, SchemaValidator};
 /// Results of a search.

@@ -6,6 +6,7 @@
 //! asks for them, and `record` writes the execution log. Invariants: every operation ends in one result with the facts
 //! for its hints, and nothing is sent before the policy has decided.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -13,10 +14,10 @@ use std::time::{Duration, SystemTime};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolgate_audit as audit;
+use toolgate_audit::StageTime;
 use toolgate_json::CallArguments;
 use toolgate_policy::decide::PolicyRequest;
 use toolgate_policy::schema::without_nulls;
@@ -79,32 +80,18 @@ pub struct CallOutcome {
     /// The JSON-RPC error that the server returned, if it did.
     pub rpc_error: Option<RpcError>,
     /// Completed stages, in order.
-    pub steps: Vec<CallStep>,
+    pub steps: Vec<StageTime>,
     /// The subscription, if the operation was one. Updates end when it is dropped.
     pub subscription: Option<ResourceSubscription>,
     /// Everything else that hints and metadata are computed from.
     facts: OutcomeFacts,
 }
 
-/// A completed stage.
-#[derive(Debug, Clone, Serialize)]
-pub struct CallStep {
-    pub stage: Stage,
-    /// Outcome of the stage, such as a cache hit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    /// Duration in microseconds.
-    pub micros: u128,
-    /// Duration in nanoseconds, for benchmarks.
-    #[serde(skip)]
-    pub nanos: u128,
-}
-
 /// Mutable state of a call.
 struct CallState {
     /// The rules that decide on the call.
     access: Arc<AccessRules>,
-    steps: Vec<CallStep>,
+    steps: Vec<StageTime>,
     stage_started: Instant,
     tool: Option<Arc<CatalogTool>>,
     /// The target, if the caller may not know of it. Only the record names its server.
@@ -177,7 +164,7 @@ impl CallState {
     fn set_cached(&mut self, cached: &CachedReply, ttl: Duration) {
         self.cached = Some((cached.cached_at.elapsed(), ttl));
         self.schema_fit = cached.schema_fit.clone();
-        self.record_stage(Stage::Cache, Some("hit".to_owned()));
+        self.record_stage(Stage::Cache, Some("hit".into()));
     }
 
     /// Returns the failure of this call for the calls that wait for its result.
@@ -191,14 +178,14 @@ impl CallState {
         self.reply.clone_from(&failure.reply);
         self.rpc_error.clone_from(&failure.rpc_error);
         self.shared_failure = failure.was_sent;
-        self.record_stage(Stage::Cache, Some("shared failure".to_owned()));
+        self.record_stage(Stage::Cache, Some("shared failure".into()));
     }
 
-    fn record_stage(&mut self, stage: Stage, note: Option<String>) {
+    fn record_stage(&mut self, stage: Stage, note: Option<Cow<'static, str>>) {
         let now = Instant::now();
         let took = now - self.stage_started;
         self.call.set_stage(stage);
-        self.steps.push(CallStep { stage, note, micros: took.as_micros(), nanos: took.as_nanos() });
+        self.steps.push(StageTime { stage, took, note });
         self.stage_started = now;
     }
 }
@@ -397,7 +384,7 @@ impl Runtime {
             state.set_cached(cached, ttl.get());
             return Ok(cached.reply.clone());
         }
-        state.record_stage(Stage::Cache, Some("miss".to_owned()));
+        state.record_stage(Stage::Cache, Some("miss".into()));
         let mut is_ours = false;
         let outcome = flight
             .outcome(|| async {
@@ -497,7 +484,7 @@ impl Runtime {
             }
             error.into_call_error(&upstream_name(), timeout)
         })?;
-        state.record_stage(Stage::Invoke, (tried > 1).then(|| format!("{tried} attempts")));
+        state.record_stage(Stage::Invoke, (tried > 1).then(|| format!("{tried} attempts").into()));
         state.subscription = side_results.subscription.lock().take();
         if operation.kind() != OperationKind::Tool {
             state.reply = Some(reply.clone());
@@ -593,7 +580,7 @@ impl Runtime {
         if let Some(truncated) = truncated {
             state.record_stage(
                 Stage::Keep,
-                Some(format!("{} of {} bytes shown", truncated.shown, truncated.total)),
+                Some(format!("{} of {} bytes shown", truncated.shown, truncated.total).into()),
             );
             state.truncated = Some(truncated);
         }
@@ -686,7 +673,7 @@ impl Runtime {
         tool: &CatalogTool,
         compiled: &CompiledTool,
         operation: &Operation,
-    ) -> Result<(Grant, String), CallError> {
+    ) -> Result<(Grant, Cow<'static, str>), CallError> {
         let session = operation.origin.session.as_ref();
         state.tainted = self.access.taint.contains(&caller.id, session, state.stage_started);
         // A task is decided like the call that started it.
@@ -706,8 +693,8 @@ impl Runtime {
             }
         };
         let note = match grant.approved_by() {
-            Some(by) => format!("{}, asked {by}", grant.rules().join(" ")),
-            None => grant.rules().join(" "),
+            Some(by) => format!("{}, asked {by}", grant.rules_text()).into(),
+            None => grant.rules_text(),
         };
         Ok((grant, note))
     }
@@ -753,7 +740,7 @@ impl Runtime {
         };
         let reply = ToolReply::convert(raw)
             .map_err(|error| failed(ErrorCode::InvalidOutput, Stage::Convert, error.to_string()))?;
-        state.record_stage(Stage::Convert, reply.unfinished.then(|| "unfinished".to_owned()));
+        state.record_stage(Stage::Convert, reply.unfinished.then_some("unfinished".into()));
         state.reply = Some(reply.raw.clone());
         if reply.unfinished {
             return Ok(reply);
@@ -779,7 +766,7 @@ impl Runtime {
             }
             Err(why) => SchemaFit::Mismatch(why),
         };
-        let note = matches!(state.schema_fit, SchemaFit::Mismatch(_)).then(|| "misfit".to_owned());
+        let note = matches!(state.schema_fit, SchemaFit::Mismatch(_)).then_some("misfit".into());
         state.record_stage(Stage::ValidateOutput, note);
         Ok(reply)
     }

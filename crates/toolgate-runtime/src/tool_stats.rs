@@ -3,6 +3,7 @@
 //! It is kept outside the catalog so that it survives a rebuild. Invariant: bounded by the number of tools and callers.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -66,24 +67,27 @@ impl ToolStats {
     }
 }
 
-type SessionKey = (CallerId, Box<str>);
-
 /// Counts of the tools that each caller uses after each tool.
 #[derive(Debug, Default)]
-pub(crate) struct NextToolStats(Mutex<NextToolCounts>);
+pub(crate) struct NextToolStats {
+    /// Sessions are stored as hashes of caller and session, with a key of this process. After a collision, a tool is
+    /// counted that followed in another session.
+    hasher: RandomState,
+    counts: Mutex<NextToolCounts>,
+}
 
 #[derive(Debug, Default)]
 struct NextToolCounts {
     /// Last tool of each session, and the sessions in order of their first call.
-    last: HashMap<SessionKey, Box<str>>,
-    order: VecDeque<SessionKey>,
+    last: HashMap<u64, Box<str>>,
+    order: VecDeque<u64>,
     counts: CountsByCaller,
 }
 
 impl NextToolCounts {
-    fn record(&mut self, session: SessionKey, tool: &str) {
+    fn record(&mut self, caller: &CallerId, session: u64, tool: &str) {
         let Some(last) = self.last.get_mut(&session) else {
-            self.last.insert(session.clone(), tool.into());
+            self.last.insert(session, tool.into());
             self.order.push_back(session);
             if self.order.len() > MAX_SESSIONS
                 && let Some(oldest) = self.order.pop_front()
@@ -92,7 +96,7 @@ impl NextToolCounts {
             }
             return;
         };
-        if let Some(next_tools) = self.counts.get_or_insert(&session.0, last) {
+        if let Some(next_tools) = self.counts.get_or_insert(caller, last) {
             if let Some(count) = next_tools.get_mut(tool) {
                 *count += 1;
             } else if next_tools.len() < MAX_NEXT_TOOLS {
@@ -137,28 +141,35 @@ impl CountsByCaller {
 impl NextToolStats {
     /// Starts from the counts of earlier processes.
     pub(crate) fn from_history(history: &ToolHistory) -> Self {
-        let mut counts = NextToolCounts::default();
+        let next_tools = Self::default();
+        let mut counts = next_tools.counts.lock();
         for ((caller, tool), followers) in &history.followers {
             let Ok(caller) = caller.parse() else { continue };
-            let Some(next_tools) = counts.counts.get_or_insert(&caller, tool) else { continue };
+            let Some(known) = counts.counts.get_or_insert(&caller, tool) else { continue };
             let top = followers.iter().take(MAX_NEXT_TOOLS);
-            next_tools.extend(top.map(|(tool, count)| (tool.as_str().into(), *count)));
+            known.extend(top.map(|(tool, count)| (tool.as_str().into(), *count)));
         }
         for (key, tool) in &history.last {
             let Ok(caller) = key.caller.parse() else { continue };
-            counts.record((caller, key.session.as_deref().unwrap_or_default().into()), tool);
+            counts.record(&caller, next_tools.session_hash(&caller, key.session.as_deref()), tool);
         }
-        Self(Mutex::new(counts))
+        drop(counts);
+        next_tools
+    }
+
+    fn session_hash(&self, caller: &CallerId, session: Option<&str>) -> u64 {
+        self.hasher.hash_one((caller, session.unwrap_or_default()))
     }
 
     /// Records a successful call.
     pub(crate) fn record(&self, caller: &CallerId, session: Option<&str>, tool: &str) {
-        self.0.lock().record((caller.clone(), session.unwrap_or_default().into()), tool);
+        let session = self.session_hash(caller, session);
+        self.counts.lock().record(caller, session, tool);
     }
 
     /// Returns the tools that this caller used after this one often enough, most frequent first.
     pub(crate) fn often(&self, caller: &CallerId, tool: &str) -> NextTools {
-        let counts = self.0.lock();
+        let counts = self.counts.lock();
         let Some(next_tools) = counts.counts.get(caller, tool) else {
             return NextTools::default();
         };

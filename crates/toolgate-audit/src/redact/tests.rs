@@ -338,6 +338,37 @@ fn write_value(depth: usize, random: &mut fastrand::Rng, out: &mut String) {
     }
 }
 
+#[test]
+fn only_plain_values_are_copied() {
+    let copy = |json: &str| {
+        let mut out = "before".to_owned();
+        let copied = copy_plain(json, &mut out);
+        let copy = out.strip_prefix("before").unwrap().to_owned();
+        assert!(copied || copy.is_empty(), "{copy}");
+        copied.then_some(copy)
+    };
+    let plain = " {\"text\" : \"a, b\" ,\"n\":[1, -2.5e3,true,null,{}]}\n";
+    assert_eq!(copy(plain).as_deref(), Some(r#"{"text":"a, b","n":[1,-2.5e3,true,null,{}]}"#));
+    for other in [
+        r#"{"password":"x"}"#,
+        r#"{"name":"Authorization","value":"x"}"#,
+        r#"["--token","x"]"#,
+        r#"{"text":"sk-abcdefghijklmnop1234"}"#,
+        r#"{"text":"a\n"}"#,
+        r#"{"p\u0061ssword":1}"#,
+        "{\"text\":\"a\u{1}\"}",
+        "{} {}",
+        "[1}",
+        "[01]",
+        r#"{"a":"b"#,
+        "",
+    ] {
+        assert_eq!(copy(other), None, "{other}");
+    }
+    assert!(copy(&"[".repeat(63)).is_none() && copy(&("[".repeat(63) + &"]".repeat(63))).is_some());
+    assert!(copy(&("[".repeat(64) + &"]".repeat(64))).is_none());
+}
+
 /// The fast path writes the same bytes as the thorough one, and no encoding gets a secret past either.
 #[test]
 fn fast_path_agrees_with_thorough_path() {

@@ -485,7 +485,11 @@ async fn no_secret_is_written() {
         (asked.server, asked.definition, asked.asked, asked.rules) =
             (Some(text), Some(text), Some(text), &rules);
         let error = CallError::new(ErrorCode::Timeout, Stage::Invoke, text).with_source(text);
-        let stages = [StageTime { stage: Stage::Cache, micros: 1, note: Some(text) }];
+        let stages = [StageTime {
+            stage: Stage::Cache,
+            took: Duration::from_micros(1),
+            note: Some(text.to_owned().into()),
+        }];
         let mut end = success(&json);
         (end.error, end.stages) = (Some((&error).into()), &stages);
         log.record(&asked, &end, Durability::Written).await.unwrap();

@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use toolgate_audit::{CallEnd, Durability, ExecutionLog};
 use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, Stage};
 
-use super::record::stage_time;
 use super::{CallState, Operation, shown_name};
 use crate::running_calls::RunningCall;
 use crate::runtime::Runtime;
@@ -77,7 +76,7 @@ impl Drop for CallGuard<'_> {
         let mut error =
             CallError::new(ErrorCode::Cancelled, last, "the caller disconnected before the call ended");
         let took = self.started.elapsed();
-        let stages: Vec<_> = state.steps.iter().map(stage_time).collect();
+        let stages = std::mem::take(&mut state.steps);
         let open = state.open.take().and_then(|mut open| open.is_recorded().then_some(open));
         if open.is_some() {
             (error.stage, error.outcome) = (Stage::Invoke, ExecutionState::Unknown);

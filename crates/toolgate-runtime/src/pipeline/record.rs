@@ -8,7 +8,7 @@ use toolgate_redact as redact;
 use toolgate_types::call::OperationKind;
 use toolgate_types::{CallError, Caller, ErrorCode, Stage};
 
-use super::{CallOutcome, CallState, CallStep, Operation, shown_name};
+use super::{CallOutcome, CallState, Operation, shown_name};
 use crate::catalog::CatalogTool;
 use crate::runtime::Runtime;
 
@@ -37,7 +37,7 @@ impl Runtime {
             Ok(()) => None,
             // The log writes both records when the disk has space again.
             Err(error) if tool.contract.idempotent && log.allows_unrecorded(&error) => {
-                Some("later: the disk is full".to_owned())
+                Some("later: the disk is full".into())
             }
             Err(error) => return Err(recording_failed(error)),
         };
@@ -70,7 +70,6 @@ impl Runtime {
             return;
         }
         let CallOutcome { result, reply, steps, .. } = outcome;
-        let stages: Vec<_> = steps.iter().map(stage_time).collect();
         let end = audit::CallEnd {
             status: if result.error.is_none() {
                 audit::CallStatus::Success
@@ -81,7 +80,7 @@ impl Runtime {
             attempts: state.attempts,
             cached: state.cached.is_some(),
             took,
-            stages: &stages,
+            stages: steps,
             // The full output, even if the caller gets a preview.
             output: state.reply.as_ref().or(reply.as_ref()).or(result.data.as_ref()),
             secret: state.tool.as_ref().map(|tool| &tool.compiled().secret.1),
@@ -90,21 +89,27 @@ impl Runtime {
         let caller_secrets = self.sources.logins().secrets.of(&caller.id);
         state.caller_secrets.clone_from(&caller_secrets);
         let open = state.open.take();
-        let secret = self.hidden_tool_secrets(&state, operation);
-        let mut begin = state.begin_record(&state.call.id, caller, operation);
-        begin.secret = begin.secret.or(secret.as_ref());
-        self.export_span(&begin, &end, operation);
-        let Some(log) = &self.recorder.log else { return };
         let written = match open {
             // Waits for no sync: the begin record proves that the call was sent. If a power failure destroys the end,
             // the call has no end, so its outcome is unknown.
             Some(mut open) => {
+                if self.recorder.spans.is_some() {
+                    let begin = state.begin_record(&state.call.id, caller, operation);
+                    self.export_span(&begin, &end, operation);
+                }
                 if let Some(secrets) = &caller_secrets {
                     open.add_secrets(secrets);
                 }
                 open.end(&end, audit::Durability::Written).await
             }
-            None => log.record(&begin, &end, audit::Durability::Written).await,
+            None => {
+                let secret = self.hidden_tool_secrets(&state, operation);
+                let mut begin = state.begin_record(&state.call.id, caller, operation);
+                begin.secret = begin.secret.or(secret.as_ref());
+                self.export_span(&begin, &end, operation);
+                let Some(log) = &self.recorder.log else { return };
+                log.record(&begin, &end, audit::Durability::Written).await
+            }
         };
         if let Err(error) = written {
             tracing::error!("the end of a call is not in the execution log yet: {error}");
@@ -177,11 +182,6 @@ impl CallState {
             secret: tool.map(|tool| &tool.compiled().secret.0),
         }
     }
-}
-
-pub(super) fn stage_time(step: &CallStep) -> audit::StageTime<'_> {
-    let micros = u64::try_from(step.micros).unwrap_or(u64::MAX);
-    audit::StageTime { stage: step.stage, micros, note: step.note.as_deref() }
 }
 
 /// Durability of the begin record. The call is sent once the record has it. The record of a call that must not be

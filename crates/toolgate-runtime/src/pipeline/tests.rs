@@ -167,7 +167,7 @@ fn trace_line(outcome: &CallOutcome) -> String {
         (None, Some(error)) => format!("{}, {:?}: {error}", error.code.label(), error.outcome),
         _ => panic!("data or an error"),
     };
-    let step = |step: &CallStep| match &step.note {
+    let step = |step: &StageTime| match &step.note {
         Some(note) => format!("{}:{note}", step.stage.label()),
         None => step.stage.label().to_owned(),
     };

@@ -171,8 +171,8 @@ async fn run(request: AdmittedRequest, name: String, call_body: CallBody) -> Res
 #[derive(Serialize)]
 struct CallStepView<'a> {
     stage: Stage,
-    start: u128,
-    micros: u128,
+    start: u64,
+    micros: u64,
     note: Option<&'a str>,
 }
 
@@ -188,8 +188,9 @@ pub(super) fn envelope(
     let mut start = 0;
     let steps = called.steps.iter().map(|step| {
         let note = step.note.as_deref().filter(|_| shows_rules || step.stage != Stage::Authorize);
-        let view = CallStepView { stage: step.stage, start, micros: step.micros, note };
-        start += step.micros;
+        let micros = step.micros();
+        let view = CallStepView { stage: step.stage, start, micros, note };
+        start += micros;
         view
     });
     let steps = serde_json::to_vec(&steps.collect::<Vec<_>>()).unwrap_or_default();

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use toolgate_app::{parse_json, servers_with_tool};
 use toolgate_redact::printable;
 use toolgate_runtime::runtime::{LimitsInForce, StartError};
 use toolgate_runtime::{
-    CallOutcome, CallStep, Catalog, CatalogTool, Operation, RawJson, ToolState, TraceContext,
+    CallOutcome, Catalog, CatalogTool, Operation, RawJson, StageTime, ToolState, TraceContext,
 };
 use toolgate_store::document::EntryKind;
 use toolgate_types::tool::{Category, RateLimit, ToolContract};
@@ -251,16 +251,25 @@ fn call(args: &CallArgs, project: &ProjectArgs, output: &Output) -> anyhow::Resu
 /// Prints the result envelope, with the pipeline stages if they are given.
 fn print_envelope(
     envelope: &ToolResult<Cow<'_, RawJson>, &CallError>,
-    steps: Option<&Vec<CallStep>>,
+    steps: Option<&Vec<StageTime>>,
     has_server: bool,
     output: &Output,
 ) -> anyhow::Result<u8> {
     let mut document = serde_json::to_value(envelope)?;
     if let Some(steps) = steps {
-        document["trace"] = serde_json::to_value(steps)?;
+        document["trace"] = steps.iter().map(stage_json).collect();
     }
     output.document(&document)?;
     Ok(exit_code(envelope.error, has_server))
+}
+
+fn stage_json(step: &StageTime) -> Json {
+    let mut stage = json!({ "stage": step.stage.label() });
+    if let Some(note) = &step.note {
+        stage["note"] = json!(note);
+    }
+    stage["micros"] = json!(step.micros());
+    stage
 }
 
 /// Returns the exit code of a call. A built-in tool has no server that could be down.
@@ -299,9 +308,9 @@ fn print_content(called: &CallOutcome, has_server: bool, output: &Output) -> any
 
 /// Formats the pipeline stages of a call, one line each.
 fn stages_text(called: &CallOutcome) -> String {
-    let line = |step: &CallStep| {
+    let line = |step: &StageTime| {
         let note = printable(step.note.as_deref().unwrap_or_default());
-        format!("{DIM}{:>15}  {:>8} µs  {note}{DIM:#}\n", step.stage.label(), step.micros)
+        format!("{DIM}{:>15}  {:>8} µs  {note}{DIM:#}\n", step.stage.label(), step.micros())
     };
     called.steps.iter().map(line).collect()
 }
