@@ -52,9 +52,12 @@ pub(crate) struct LoginProvider {
     issuer: String,
     login: IssuerLogin,
     client: IssuerClient,
-    /// The last result of discovery, with its time. The lock is held during a fetch.
-    endpoints: tokio::sync::Mutex<Option<(Instant, Result<Arc<Endpoints>, String>)>>,
+    /// The lock is held during a fetch.
+    endpoints: tokio::sync::Mutex<Option<CachedDiscovery>>,
 }
+
+/// The last result of discovery, with its time.
+type CachedDiscovery = (Instant, Result<Arc<Endpoints>, String>);
 
 struct Endpoints {
     authorization: Url,
