@@ -31,7 +31,7 @@ fn on_terminal(program: &Program, arguments: &[&str]) -> (Option<i32>, String) {
     arguments.extend(["--color", "never"]);
     let mut screen = TerminalSession::open(program, &arguments);
     let code = screen.child.wait().expect("it ends").code();
-    crate::support::gateway::wait_until("the last line", || screen.shown().ends_with('\n'));
+    screen.wait_for_end();
     (code, screen.shown().replace("\r\n", "\n"))
 }
 

@@ -180,7 +180,7 @@ fn servers_are_logged_in_to_and_show_stderr() {
     tab.wait("document.querySelector('h1')?.innerText === 'Logged in'");
     gateway.wait("the server", |gateway| gateway.get("/v1/servers/mail", OWNER).json()["state"] == "ready");
     tab.open(&url(&gateway, "/servers/mail"));
-    assert!(tab.text("main").contains("ready"), "{}", tab.text("main"));
+    tab.wait("document.querySelector('main')?.innerText.includes('ready')");
     let last_words = "last words <b>of it</b>, token=sk-proj-abcdefghijklmnopqrstuvwx0123456789";
     gateway.call(OWNER, "echo", &json!({ "fault": "exit", "message": last_words }));
     gateway.wait("the lines", |gateway| {

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
@@ -14,6 +15,7 @@ pub(crate) struct TerminalSession {
     pub(crate) child: Child,
     master: std::fs::File,
     shown: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
 }
 
 impl TerminalSession {
@@ -41,7 +43,7 @@ impl TerminalSession {
         let (shown, mut screen) =
             (Arc::<Mutex<String>>::default(), master.try_clone().expect("it can be read"));
         let kept = Arc::clone(&shown);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut part = [0; 4096];
             while let Ok(read @ 1..) = screen.read(&mut part) {
                 kept.lock()
@@ -49,7 +51,12 @@ impl TerminalSession {
                     .push_str(&String::from_utf8_lossy(&part[..read]));
             }
         });
-        Self { child, master, shown }
+        Self { child, master, shown, reader }
+    }
+
+    /// Waits until all output was read: the program and its children have closed the terminal.
+    pub(crate) fn wait_for_end(&self) {
+        wait_until("the end of the output", || self.reader.is_finished());
     }
 
     pub(crate) fn shown(&self) -> String {
