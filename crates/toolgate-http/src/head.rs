@@ -180,7 +180,7 @@ fn read_headers(
     let mut headers = HeaderMap::with_capacity(parsed.len());
     let mut framing = FramingHeaders::default();
     for header in parsed {
-        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| HeadError::Invalid)?;
+        let name = header_name(header.name)?;
         framing.add(&name, header.value)?;
         // Shares the bytes of the head.
         let value = if header.value.is_empty() { Bytes::new() } else { head.slice_ref(header.value) };
@@ -188,6 +188,24 @@ fn read_headers(
         headers.append(name, value);
     }
     Ok((headers, framing))
+}
+
+/// Headers of most MCP messages that the `http` crate has no constants for: it would allocate their names.
+static MCP_HEADERS: [HeaderName; 7] = [
+    HeaderName::from_static("mcp-protocol-version"),
+    HeaderName::from_static("mcp-session-id"),
+    HeaderName::from_static("mcp-method"),
+    HeaderName::from_static("mcp-name"),
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("x-correlation-id"),
+    HeaderName::from_static("traceparent"),
+];
+
+fn header_name(name: &str) -> Result<HeaderName, HeadError> {
+    if let Some(known) = MCP_HEADERS.iter().find(|known| name.eq_ignore_ascii_case(known.as_str())) {
+        return Ok(known.clone());
+    }
+    HeaderName::from_bytes(name.as_bytes()).map_err(|_| HeadError::Invalid)
 }
 
 fn head_error(error: httparse::Error) -> HeadError {
@@ -292,6 +310,15 @@ mod tests {
             response("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", Method::HEAD),
             (200, BodyLength::Empty, true)
         );
+    }
+
+    #[test]
+    fn header_names_ignore_case() {
+        for name in ["Mcp-Session-Id", "MCP-NAME", "traceparent", "X-Api-Key", "Content-Type", "X-Other"] {
+            let expected = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            assert_eq!(header_name(name), Ok(expected), "{name}");
+        }
+        assert_eq!(header_name("a b"), Err(HeadError::Invalid));
     }
 
     #[test]

@@ -20,8 +20,8 @@ mod string_ends;
 
 use long_strings::LongString;
 pub use long_strings::{LongStrings, StringEscapes};
-use members::members_around;
-pub use members::{object_members, unquote};
+use members::TYPICAL_MEMBERS;
+pub use members::{JsonMembers, object_members, unquote};
 use scan::{ScanError, ScanLimits, scan_str};
 pub use string_ends::StringEnds;
 
@@ -158,7 +158,14 @@ impl RawJson {
 
     /// Returns the members of an object in their order; empty if this is not an object.
     pub fn members(&self) -> Vec<(Cow<'_, str>, &str)> {
-        members_around(self.as_str(), self.long_strings())
+        let mut members = Vec::with_capacity(TYPICAL_MEMBERS);
+        members.extend(self.iter_members());
+        members
+    }
+
+    /// Iterates over the members of an object in their order.
+    pub fn iter_members(&self) -> JsonMembers<'_, '_> {
+        JsonMembers::new(self.as_str(), self.long_strings())
     }
 
     /// Returns the members as values that share these bytes: nothing is copied.
@@ -167,7 +174,9 @@ impl RawJson {
             Cow::Borrowed(name) => self.whole().slice_ref(name),
             Cow::Owned(name) => name.into(),
         };
-        self.members().into_iter().map(|(member, value)| (name(member), self.slice(value))).collect()
+        let mut members = Vec::with_capacity(TYPICAL_MEMBERS);
+        members.extend(self.iter_members().map(|(member, value)| (name(member), self.slice(value))));
+        members
     }
 
     /// Returns a copy that does not keep the bytes in memory that this is a part of.

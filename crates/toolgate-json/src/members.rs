@@ -10,39 +10,58 @@ use memchr::memchr;
 use crate::long_strings::LongStrings;
 use crate::string_ends::StringEnds;
 
+/// Number of members of most objects in messages.
+pub(crate) const TYPICAL_MEMBERS: usize = 8;
 /// Length from which a string counts as long.
 const LONG_STRING: usize = 128;
 
 /// Returns the members of an object in their order, each value as written; empty if the text is not an object.
 pub fn object_members(text: &str) -> Vec<(Cow<'_, str>, &str)> {
-    members_around(text, LongStrings::default())
+    let mut members = Vec::with_capacity(TYPICAL_MEMBERS);
+    members.extend(JsonMembers::new(text, LongStrings::default()));
+    members
 }
 
-/// Like [`object_members`], for a text whose long strings are known.
-pub(crate) fn members_around<'a>(
-    text: &'a str,
-    long_strings: LongStrings<'_>,
-) -> Vec<(Cow<'a, str>, &'a str)> {
-    let mut parser = MemberParser { text, at: 0, ends: StringEnds::new(text.as_bytes()), long_strings };
-    let mut members = Vec::with_capacity(8);
-    parser.skip_space();
-    if !parser.eat(b'{') {
-        return members;
-    }
-    loop {
+/// The members of an object in their order, each value as written.
+pub struct JsonMembers<'a, 's> {
+    parser: MemberParser<'a, 's>,
+    /// True if another member follows.
+    has_next: bool,
+}
+
+impl<'a, 's> JsonMembers<'a, 's> {
+    /// Iterates over the members of a text whose long strings are known.
+    pub(crate) fn new(text: &'a str, long_strings: LongStrings<'s>) -> Self {
+        let mut parser = MemberParser { text, at: 0, ends: StringEnds::new(text.as_bytes()), long_strings };
         parser.skip_space();
-        let Some(name) = parser.parse_key() else { return members };
+        let has_next = parser.eat(b'{');
+        Self { parser, has_next }
+    }
+
+    fn parse_member(&mut self) -> Option<(Cow<'a, str>, &'a str)> {
+        let parser = &mut self.parser;
+        parser.skip_space();
+        let name = parser.parse_key()?;
         parser.skip_space();
         if !parser.eat(b':') {
-            return members;
+            return None;
         }
         parser.skip_space();
-        let Some(value) = parser.take_value() else { return members };
-        members.push((name, value));
+        let value = parser.take_value()?;
         parser.skip_space();
-        if !parser.eat(b',') {
-            return members;
+        self.has_next = parser.eat(b',');
+        Some((name, value))
+    }
+}
+
+impl<'a> Iterator for JsonMembers<'a, '_> {
+    type Item = (Cow<'a, str>, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if !std::mem::take(&mut self.has_next) {
+            return None;
         }
+        self.parse_member()
     }
 }
 

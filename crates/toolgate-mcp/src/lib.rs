@@ -39,7 +39,7 @@ pub use downstream::{DownstreamClient, Forwarded, UserWait, WaitGuard};
 #[cfg(feature = "client")]
 pub use handshake::{HandshakeError, PeerInfo, ProtocolMode};
 pub use link::{Link, LinkCommand, LinkError, LinkEvent};
-pub use message::{Message, RequestId, RpcError};
+pub use message::{Message, MessageParts, RequestId, RpcError};
 pub use params::Params;
 pub use revision::Revision;
 #[cfg(feature = "client")]

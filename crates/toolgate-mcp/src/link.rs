@@ -13,6 +13,9 @@ use tokio::task::JoinSet;
 
 use crate::client::list_size::PendingLists;
 #[cfg(feature = "client")]
+use toolgate_json::MemberName;
+
+use crate::message::MethodName;
 use crate::network::BlockedAddress;
 #[cfg(feature = "client")]
 use crate::oauth::{LoginDemand, LoginError};
@@ -65,9 +68,9 @@ impl Link {
 pub struct OutgoingRequest {
     pub id: i64,
     /// Sent as `Mcp-Method` in the newest revision.
-    pub method: Box<str>,
+    pub method: MethodName,
     /// Tool, prompt or resource, sent as `Mcp-Name` in the newest revision.
-    pub name: Option<Box<str>>,
+    pub name: Option<MemberName>,
     /// Headers that mirror arguments, in the newest revision.
     pub mirror_headers: Vec<(String, String)>,
     /// Sent as trace headers in every revision.

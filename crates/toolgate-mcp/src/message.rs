@@ -8,20 +8,43 @@ use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use toolgate_json::unquote;
+use toolgate_json::{MemberName, unquote};
 
 use crate::RawJson;
 use crate::scan::{ScanError, ScanLimits};
 
+/// Name of a method. Clones share it.
+pub type MethodName = MemberName;
+
+/// Returns the name of a method. The usual ones are not copied.
+pub(crate) fn method_name(name: &str) -> MethodName {
+    const USUAL: [&str; 8] = [
+        "tools/call",
+        "tools/list",
+        "resources/read",
+        "resources/list",
+        "prompts/get",
+        "prompts/list",
+        "notifications/progress",
+        "notifications/message",
+    ];
+    match USUAL.iter().find(|usual| **usual == name) {
+        Some(usual) => MethodName::from_static(usual),
+        None => name.into(),
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    Request { id: RequestId, method: Box<str>, params: Option<RawJson> },
-    Notification { method: Box<str>, params: Option<RawJson> },
+    Request { id: RequestId, method: MethodName, params: Option<RawJson> },
+    Notification { method: MethodName, params: Option<RawJson> },
     Response { id: RequestId, outcome: Result<RawJson, RpcError> },
 }
 
 /// Results up to this size are copied into one buffer; larger ones are sent as a separate part.
 const MAX_COPIED_BYTES: usize = 16 << 10;
+/// Length of a response around its id and result.
+const ENVELOPE_LENGTH: usize = 34;
 /// Longer string ids are rejected, because an id is stored while its request runs.
 const MAX_ID_BYTES: usize = 1024;
 
@@ -101,7 +124,7 @@ struct Envelope<'a> {
 impl<'a> Envelope<'a> {
     fn of(message: &'a RawJson) -> Self {
         let mut envelope = Self::default();
-        for (name, value) in message.members() {
+        for (name, value) in message.iter_members() {
             let member = match &*name {
                 "jsonrpc" => &mut envelope.jsonrpc,
                 "id" => &mut envelope.id,
@@ -231,8 +254,12 @@ impl Message {
         let id = present_id.map(RequestId::read).transpose()?;
         let params = envelope.params.map(raw);
         match (method, id, envelope.result, envelope.error) {
-            (Some(method), Some(id), None, None) => Ok(Self::Request { id, method: method.into(), params }),
-            (Some(method), None, None, None) => Ok(Self::Notification { method: method.into(), params }),
+            (Some(method), Some(id), None, None) => {
+                Ok(Self::Request { id, method: method_name(&method), params })
+            }
+            (Some(method), None, None, None) => {
+                Ok(Self::Notification { method: method_name(&method), params })
+            }
             (None, Some(id), Some(result), None) => {
                 let result = raw(result);
                 // A result may be kept for long, and keeps the buffer: copied if that is mostly something else.
@@ -251,22 +278,22 @@ impl Message {
         }
     }
 
-    /// Serialises the message without copying a large result; the parts are to be sent in order.
-    pub fn to_parts(&self) -> Vec<Bytes> {
+    /// Serialises the message without copying a large result.
+    pub fn to_parts(&self) -> MessageParts {
         match self {
             Self::Response { id, outcome: Ok(result) } => {
                 let (text, tail) = result.parts();
                 if text.len() <= MAX_COPIED_BYTES {
-                    return vec![self.to_bytes()];
+                    return MessageParts::Whole(response_bytes(id, &text, tail.as_deref()));
                 }
                 let start = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":", id.to_json());
                 let end = match tail {
                     Some(tail) => [&tail[..], b"}"].concat().into(),
                     None => Bytes::from_static(b"}"),
                 };
-                vec![start.into(), text, end]
+                MessageParts::Several(vec![start.into(), text, end])
             }
-            other => vec![other.to_bytes()],
+            other => MessageParts::Whole(other.to_bytes()),
         }
     }
 
@@ -299,8 +326,8 @@ impl Message {
                 }
             }
             Self::Response { id, outcome: Ok(result) } => {
-                member(&mut out, "id", &id.to_json());
-                member(&mut out, "result", result.as_str());
+                let (text, tail) = result.parts();
+                return response_bytes(id, &text, tail.as_deref());
             }
             Self::Response { id, outcome: Err(error) } => {
                 member(&mut out, "id", &id.to_json());
@@ -318,7 +345,58 @@ impl Message {
     }
 }
 
+/// A serialised message.
+#[derive(Debug)]
+pub enum MessageParts {
+    Whole(Bytes),
+    /// To be sent in order. There is at least one.
+    Several(Vec<Bytes>),
+}
+
+impl MessageParts {
+    /// All bytes in one piece.
+    pub fn concat(self) -> Bytes {
+        match self {
+            Self::Whole(whole) => whole,
+            Self::Several(parts) => parts.concat().into(),
+        }
+    }
+
+    /// The first bytes.
+    pub fn first(&self) -> &Bytes {
+        static NONE: Bytes = Bytes::new();
+        match self {
+            Self::Whole(whole) => whole,
+            Self::Several(parts) => parts.first().unwrap_or(&NONE),
+        }
+    }
+}
+
+/// Serialises a response whose result is in one or two parts.
+fn response_bytes(id: &RequestId, result: &[u8], tail: Option<&[u8]>) -> Bytes {
+    let tail = tail.unwrap_or_default();
+    let mut out = Vec::with_capacity(result.len() + tail.len() + ENVELOPE_LENGTH + id.max_length());
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    match id {
+        RequestId::Number(number) => out.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes()),
+        RequestId::String(text) => out.extend_from_slice(quoted(text).as_bytes()),
+    }
+    out.extend_from_slice(br#","result":"#);
+    out.extend_from_slice(result);
+    out.extend_from_slice(tail);
+    out.push(b'}');
+    out.into()
+}
+
 impl RequestId {
+    /// At least the length of most ids as JSON.
+    fn max_length(&self) -> usize {
+        match self {
+            Self::Number(_) => 20,
+            Self::String(text) => text.len() + 2,
+        }
+    }
+
     fn read(text: &str) -> Result<Self, MessageError> {
         if text.starts_with('"') {
             if text.len() > MAX_ID_BYTES {

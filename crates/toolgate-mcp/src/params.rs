@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use toolgate_json::quote;
+use toolgate_json::{MemberName, quote};
 
 use crate::RawJson;
 use crate::downstream::{DownstreamClient, Forwarded};
@@ -23,7 +23,7 @@ enum MemberValue {
     /// Constant JSON.
     Fixed(&'static str),
     /// Unquoted string.
-    Text(Cow<'static, str>),
+    Text(MemberName),
 }
 
 /// Members of `params` and of its `_meta`, in order.
@@ -50,8 +50,8 @@ impl Params {
     }
 
     #[must_use]
-    pub fn with_text(mut self, name: &'static str, value: &str) -> Self {
-        self.members.push((name.into(), MemberValue::Text(value.to_owned().into())));
+    pub fn with_text(mut self, name: &'static str, value: impl Into<MemberName>) -> Self {
+        self.members.push((name.into(), MemberValue::Text(value.into())));
         self
     }
 
@@ -67,7 +67,7 @@ impl Params {
 
     /// Adds a constant string to `_meta`.
     pub(crate) fn add_meta_text(&mut self, name: &'static str, text: &'static str) {
-        self.meta.push((name.into(), MemberValue::Text(text.into())));
+        self.meta.push((name.into(), MemberValue::Text(MemberName::from_static(text))));
     }
 
     /// Adds constant JSON to `_meta`.
@@ -127,10 +127,10 @@ impl Params {
     }
 
     /// Returns a string member, for the headers that name the target of a request.
-    pub(crate) fn string_member(&self, name: &str) -> Option<Box<str>> {
+    pub(crate) fn string_member(&self, name: &str) -> Option<MemberName> {
         let (_, value) = self.members.iter().find(|(member, _)| member == name)?;
         match value {
-            MemberValue::Text(text) => Some((**text).into()),
+            MemberValue::Text(text) => Some(text.clone()),
             MemberValue::Raw(raw) => raw.parse::<String>().ok().map(Into::into),
             MemberValue::Fixed(_) => None,
         }

@@ -9,6 +9,7 @@
 
 mod changes;
 mod client;
+mod client_queue;
 mod exchange;
 mod first_response;
 mod hmac;
@@ -24,11 +25,11 @@ mod suspended;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolgate_json::{MemberName, quote};
+use toolgate_json::{MemberName, quote, unquote};
 
 use crate::downstream::Forwarded;
 use crate::instance;
-use crate::message::RpcError;
+use crate::message::{MethodName, RpcError};
 use crate::revision::Revision;
 use crate::scan::ScanLimits;
 use crate::trace::TraceContext;
@@ -91,7 +92,7 @@ pub enum ServiceChange {
 
 /// Request for the service: the same shape in every revision.
 pub struct ClientRequest {
-    pub method: Box<str>,
+    pub method: MethodName,
     members: Vec<(MemberName, RawJson)>,
     /// `_meta` members to forward.
     extra_meta: Vec<(Box<str>, RawJson)>,
@@ -111,6 +112,18 @@ impl ClientRequest {
         found.ok_or_else(|| {
             RpcError::new(RpcError::INVALID_PARAMS, format!("`{name}` is missing or has the wrong type"))
         })
+    }
+
+    /// Returns a string member of the params.
+    ///
+    /// # Errors
+    /// The member is missing or not a string.
+    pub fn string(&self, name: &str) -> Result<Arc<str>, RpcError> {
+        let found = self.members.iter().find(|(member, _)| *member == name);
+        match found.and_then(|(_, value)| unquote(value.as_str())) {
+            Some(text) => Ok(text.into()),
+            None => self.member::<String>(name).map(Into::into),
+        }
     }
 
     /// Returns a member of the params unchanged.

@@ -32,7 +32,7 @@ pub struct Operation {
 #[derive(Debug, Clone)]
 pub enum OperationTarget {
     /// Calls a tool, by the name that callers know.
-    Tool(String),
+    Tool(Arc<str>),
     /// Calls a tool that belongs to the front end and is not in the catalog, such as a tool of the agent.
     FrontEndTool(Arc<CatalogTool>),
     /// Reads a resource. Without a server, the servers that may have the URI are tried in order.
@@ -130,7 +130,7 @@ impl CallOrigin {
 
 impl Operation {
     /// A tool call.
-    pub fn tool(name: impl Into<String>, arguments: impl Into<CallArguments>) -> Self {
+    pub fn tool(name: impl Into<Arc<str>>, arguments: impl Into<CallArguments>) -> Self {
         Self::new(OperationTarget::Tool(name.into()), arguments)
     }
 

@@ -28,7 +28,7 @@ pub struct RunningCall {
     pub caller: CallerId,
     pub kind: OperationKind,
     /// Name of the target, as the caller requested it.
-    name: Box<str>,
+    name: Arc<str>,
     /// The target, once the caller is known to be allowed to use it.
     tool: OnceLock<Arc<CatalogTool>>,
     pub session: Option<Box<str>>,
@@ -143,7 +143,7 @@ impl RunningCall {
     pub(crate) fn new(
         id: String,
         caller: &CallerId,
-        (kind, name): (OperationKind, &str),
+        (kind, name): (OperationKind, Arc<str>),
         session: Option<&str>,
         trace: &TraceContext,
         started: Instant,
@@ -152,7 +152,7 @@ impl RunningCall {
             id,
             caller: caller.clone(),
             kind,
-            name: name.into(),
+            name,
             tool: OnceLock::new(),
             session: session.map(Into::into),
             trace: trace.clone(),

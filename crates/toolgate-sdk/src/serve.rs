@@ -8,7 +8,7 @@ mod http;
 
 #[cfg(feature = "http")]
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ struct ToolServer {
 }
 
 /// Id of every client.
-const ANYONE: &str = "anyone";
+static ANYONE: LazyLock<Arc<str>> = LazyLock::new(|| "anyone".into());
 
 impl ToolServer {
     fn new(tools: Tools) -> Self {
@@ -120,7 +120,7 @@ impl ToolServer {
     }
 
     async fn serve_link(&self, link: Link) {
-        let mut session = self.endpoint.open_link(ANYONE, link);
+        let mut session = self.endpoint.open_link(&ANYONE, link);
         while let Some(request) = session.next().await {
             match request {
                 LinkRequest::Initialize(request) => {

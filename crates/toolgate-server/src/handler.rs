@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName};
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use http_body::Body;
@@ -16,7 +16,7 @@ use toolgate_mcp::TraceContext;
 
 use crate::auth::{Authenticated, HttpError};
 use crate::listener::ConnectionSource;
-use crate::response::{self, CORRELATION_ID, Response, TRACEPARENT};
+use crate::response::{CORRELATION_ID, Response, TRACEPARENT};
 use crate::route::{AdmittedRequest, BodyLimit, Handler, MAX_LOGIN_FORM};
 use crate::routes::ROUTES;
 use crate::{Gateway, body, console, mcp};
@@ -56,11 +56,7 @@ impl RequestHandler {
         if let Some(challenge_target) = challenge_target {
             authenticator.extend_challenge(&mut response, &challenge_target);
         }
-        response::set_request_ids(&mut response, &trace);
-        let headers = response.headers_mut();
-        // Only the files of the console may be kept: their names contain their hash.
-        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        response.body_mut().set_request_ids(&trace);
         response
     }
 

@@ -236,7 +236,7 @@ pub(crate) fn render_error(error: HttpError, trace: &TraceContext, id: Option<&R
     // Status and headers stay those of the HTTP error.
     let (mut parts, _) = error.render(trace).into_parts();
     parts.headers.remove(header::CONTENT_LENGTH);
-    Response::from_parts(parts, ResponseBody::from_parts(vec![body.into()]))
+    Response::from_parts(parts, ResponseBody::from(body))
 }
 
 /// Answers a POST that the caller may not make, with the id of its request. Clients of the revisions with a handshake get
@@ -320,7 +320,7 @@ pub(crate) async fn handle(
 
 /// Returns true if the reply is a single JSON response, not a batch or a stream.
 fn is_single_response(reply: &HttpReply) -> bool {
-    matches!(&reply.body, ReplyBody::Json(parts) if parts.first().is_some_and(|part| part.starts_with(b"{")))
+    matches!(&reply.body, ReplyBody::Json(parts) if parts.first().starts_with(b"{"))
 }
 
 fn request_head<'a>(auth: &Authenticated, headers: &'a HeaderMap) -> RequestHead<'a> {
@@ -335,16 +335,16 @@ fn request_head<'a>(auth: &Authenticated, headers: &'a HeaderMap) -> RequestHead
 }
 
 fn respond(gateway: &Arc<Gateway>, auth: &Authenticated, reply: HttpReply) -> Response {
-    let (kind, body) = match reply.body {
-        ReplyBody::Empty => (None, ResponseBody::Empty),
-        ReplyBody::Json(parts) => (Some("application/json"), ResponseBody::from_parts(parts)),
-        ReplyBody::Events(events) => (Some("text/event-stream"), stream_body(gateway, auth, events)),
+    let (is_stream, body) = match reply.body {
+        ReplyBody::Empty => (false, ResponseBody::default()),
+        ReplyBody::Json(parts) => (false, ResponseBody::json_parts(parts)),
+        ReplyBody::Events(events) => (true, stream_body(gateway, auth, events)),
     };
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    if let Some(kind) = kind {
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    if is_stream {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     }
     if reply.status == 405 {
         headers.insert(header::ALLOW, HeaderValue::from_static("POST"));

@@ -53,7 +53,7 @@ pub(crate) struct McpCaller {
     /// The requested profile, if any.
     profile: Option<ProfileName>,
     /// Session identity, if the caller id alone is not enough.
-    id: Option<Box<str>>,
+    id: Option<Arc<str>>,
     /// Permissions a call lacked. Recorded only for callers whose token could get more scopes.
     missing: Option<Arc<OnceLock<Vec<Permission>>>>,
     /// True if the person at the client may approve calls.
@@ -96,8 +96,8 @@ impl McpCaller {
     }
 
     /// Id under which its sessions and streams are known.
-    pub(crate) fn id(&self) -> &str {
-        self.id.as_deref().unwrap_or_else(|| self.caller.id.as_str())
+    pub(crate) fn id(&self) -> &Arc<str> {
+        self.id.as_ref().unwrap_or_else(|| self.caller.id.shared())
     }
 
     /// Permissions its call lacked.

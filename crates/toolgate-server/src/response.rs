@@ -189,7 +189,7 @@ pub(crate) fn set_etag(response: &mut Response, revision: Revision) {
 
 /// Creates a response without a body.
 pub(crate) fn empty(status: StatusCode) -> Response {
-    let mut response = Response::new(ResponseBody::Empty);
+    let mut response = Response::new(ResponseBody::default());
     *response.status_mut() = status;
     response
 }
@@ -261,15 +261,5 @@ pub(crate) fn status_of_code(code: ErrorCode) -> StatusCode {
         | ErrorCode::InvalidOutput
         | ErrorCode::Cancelled
         | ErrorCode::StorageUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-    }
-}
-
-/// Adds the ids of a request to its response, unless they are set already.
-pub(crate) fn set_request_ids(response: &mut Response, trace: &TraceContext) {
-    let ids = [(CORRELATION_ID, trace.correlation_id()), (TRACEPARENT, trace.traceparent())];
-    for (name, id) in ids {
-        if let Ok(value) = HeaderValue::from_str(id) {
-            response.headers_mut().entry(name).or_insert(value);
-        }
     }
 }

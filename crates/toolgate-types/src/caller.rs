@@ -25,6 +25,11 @@ impl CallerId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The id, to be shared without a copy.
+    pub fn shared(&self) -> &Arc<str> {
+        &self.0
+    }
 }
 
 impl FromStr for CallerId {

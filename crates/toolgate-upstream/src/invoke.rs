@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::time::timeout;
+use toolgate_json::MemberName;
 use toolgate_mcp::mirror::{self, HeaderMirror};
 use toolgate_mcp::{
     DownstreamClient, Forwarded, LinkError, Params, RawJson, RequestError, Session, TraceContext,
@@ -31,7 +32,7 @@ const LOGIN_WAIT: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone)]
 pub struct RemoteTool {
     /// The name on the server.
-    pub name: String,
+    pub name: MemberName,
     /// The arguments that are mirrored in HTTP headers.
     pub mirrors: Vec<HeaderMirror>,
 }
@@ -79,12 +80,12 @@ impl ServerRequest {
             Self::ListTools => Params::none(),
             Self::ReadResource => Params::none().with_members(arguments),
             Self::GetPrompt { name } => {
-                Params::none().with_text("name", name).with_raw("arguments", arguments.clone())
+                Params::none().with_text("name", name.as_str()).with_raw("arguments", arguments.clone())
             }
             Self::Complete { reference } => {
                 Params::none().with_raw("ref", reference.clone()).with_members(arguments)
             }
-            Self::Task { id, .. } => Params::none().with_text("taskId", id),
+            Self::Task { id, .. } => Params::none().with_text("taskId", id.as_str()),
         }
     }
 }
@@ -133,7 +134,7 @@ pub async fn invoke(
             mirrors => mirror::mirror_headers(mirrors, &arguments.parse().unwrap_or_default()),
         };
         Params::none()
-            .with_text("name", &tool.name)
+            .with_text("name", tool.name.clone())
             .with_raw("arguments", arguments.clone())
             .with_mirror_headers(mirrored)
             .with_forwarded(along)

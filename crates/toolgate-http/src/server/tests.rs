@@ -17,6 +17,8 @@ const OPTIONS: ServerOptions = ServerOptions {
 /// A body of parts; without a length if there are several.
 struct Parts(Vec<&'static str>);
 
+impl ResponseBody for Parts {}
+
 impl Body for Parts {
     type Data = Bytes;
     type Error = std::convert::Infallible;

@@ -26,7 +26,7 @@ use crate::downstream::{DownstreamClient, Forwarded};
 use crate::handshake::PeerInfo;
 use crate::input_required::InputRequired;
 use crate::link::{Link, LinkCommand, LinkError, LinkEvent, OutgoingRequest};
-use crate::message::{Message, MessageError, RequestId, RpcError};
+use crate::message::{Message, MessageError, RequestId, RpcError, method_name};
 use crate::oauth::{MAX_LOGINS, TokenSource};
 use crate::params::Params;
 use crate::scan::ScanLimits;
@@ -268,7 +268,7 @@ impl Session {
             .or_else(|| params.string_member("uri"))
             .or_else(|| params.string_member("taskId"));
         let mirror_headers = std::mem::take(&mut params.mirror_headers);
-        let request = OutgoingRequest { id, method: method.into(), name, mirror_headers, trace, bytes };
+        let request = OutgoingRequest { id, method: method_name(method), name, mirror_headers, trace, bytes };
         let exchange = async {
             match &inner.channel {
                 Some(channel) => {

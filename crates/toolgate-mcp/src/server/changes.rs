@@ -12,7 +12,7 @@ use super::http::{HttpReply, sse_stream};
 use super::incoming::{IncomingRequest, SessionState};
 use super::session::ListKind;
 use super::{ServiceChange, Subscription};
-use crate::message::{Message, RequestId, RpcError, quoted};
+use crate::message::{Message, MethodName, RequestId, RpcError, quoted};
 use crate::{RawJson, TraceContext};
 
 /// Maximum number of resources on one stream.
@@ -54,7 +54,7 @@ impl ServiceChange {
                 };
                 return subscribed_uris.iter().map(|uri| updated(uri)).collect();
             }
-            Self::Other(method, params) => (method, Some(params)),
+            Self::Other(method, params) => (MethodName::from(&*method), Some(params)),
         };
         vec![Message::Notification { method, params }]
     }

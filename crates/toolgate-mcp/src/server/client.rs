@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::RpcResult;
+use super::client_queue::MessageSender;
 use crate::RawJson;
 use crate::downstream::{DownstreamClient, UserWait};
 use crate::input_required::InputRequired;
-use crate::message::{Message, RequestId, RpcError, quoted};
+use crate::message::{Message, MethodName, RequestId, RpcError, method_name, quoted};
 use crate::revision::Revision;
 
 /// Messages queued for one request.
@@ -26,7 +27,12 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// Message to a client while its request runs.
 pub(super) enum ClientMessage {
     Notification(Message),
-    Request { method: Box<str>, params: Option<RawJson>, answer: oneshot::Sender<RpcResult>, sent_id: SentId },
+    Request {
+        method: MethodName,
+        params: Option<RawJson>,
+        answer: oneshot::Sender<RpcResult>,
+        sent_id: SentId,
+    },
 }
 
 /// Id of a request to the client; set when it is sent.
@@ -40,8 +46,9 @@ pub struct ClientHandle {
     pub(super) progress: Option<RawJson>,
     pub(super) log_level: Option<Box<str>>,
     pub(super) roots_version: u64,
-    pub(super) out: mpsc::Sender<ClientMessage>,
-    pub(super) user_wait: Arc<UserWait>,
+    pub(super) out: MessageSender,
+    /// Created with the first question.
+    pub(super) user_wait: OnceLock<Arc<UserWait>>,
     /// Capability that a server needed and the client did not declare, in the form in which it is declared.
     pub(super) missing_capability: OnceLock<Value>,
 }
@@ -56,7 +63,7 @@ struct MissingCapability {
 
 /// Sends `notifications/cancelled` to the client if the server stops waiting before the client answered.
 struct CancelOnDrop {
-    out: mpsc::Sender<ClientMessage>,
+    out: MessageSender,
     sent_id: SentId,
 }
 
@@ -140,7 +147,7 @@ impl ClientHandle {
     }
 
     fn send_notification(&self, method: &str, params: Option<RawJson>) {
-        let notification = Message::Notification { method: method.into(), params };
+        let notification = Message::Notification { method: method_name(method), params };
         if self.out.try_send(ClientMessage::Notification(notification)).is_err() {
             tracing::debug!(method, "notification dropped: the client does not read");
         }
@@ -236,12 +243,14 @@ impl DownstreamClient for ClientHandle {
         let mut cancel = CancelOnDrop { out: self.out.clone(), sent_id: SentId::default() };
         let sent_id = Arc::clone(&cancel.sent_id);
         let question = ClientMessage::Request { method: method.into(), params, answer, sent_id };
-        let (out, user_wait) = (self.out.clone(), Arc::clone(&self.user_wait));
+        let (out, user_wait) = (self.out.clone(), Arc::clone(self.user_wait.get_or_init(Arc::default)));
         Box::pin(async move {
             let _open = user_wait.start();
             let disconnected = || RpcError::new(-32603, "the client disconnected");
             let exchange = async {
-                out.send(question).await.map_err(|_| disconnected())?;
+                if !out.send(question).await {
+                    return Err(disconnected());
+                }
                 let answer = answered.await;
                 cancel.sent_id = SentId::default();
                 answer.unwrap_or_else(|_| Err(disconnected()))
@@ -256,7 +265,7 @@ impl DownstreamClient for ClientHandle {
     }
 
     fn user_wait(&self) -> Duration {
-        self.user_wait.total()
+        self.user_wait.get().map(|wait| wait.total()).unwrap_or_default()
     }
 }
 

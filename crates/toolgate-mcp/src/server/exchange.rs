@@ -10,16 +10,17 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::RpcResult;
 use super::client::{ClientHandle, ClientMessage};
+use super::client_queue::MessageReceiver;
 use super::incoming::{ServiceCall, SessionState};
 use super::request_state::{StateScope, StateSigner, request_key};
 use super::suspended::{ClientQuestion, SuspendedRequests};
 use crate::RawJson;
-use crate::message::{Message, RequestId, RpcError};
+use crate::message::{Message, MethodName, RequestId, RpcError};
 use crate::revision::Revision;
 
 /// Questions within this interval of each other are batched into one result; the first one waits at most
@@ -33,7 +34,7 @@ const MAX_OPEN_QUESTIONS: usize = 64;
 pub(super) struct RunningRequest {
     pub(super) answer: BoxFuture<'static, RpcResult>,
     pub(super) step: AnswerStep,
-    pub(super) messages: mpsc::Receiver<ClientMessage>,
+    pub(super) messages: MessageReceiver,
 }
 
 /// Event of a running request.
@@ -48,7 +49,7 @@ impl RunningRequest {
     async fn event(&mut self) -> RunningEvent {
         tokio::select! {
             biased;
-            Some(message) = self.messages.recv() => RunningEvent::Message(message),
+            message = self.messages.recv() => RunningEvent::Message(message),
             outcome = &mut self.answer => RunningEvent::Answer(outcome),
         }
     }
@@ -65,8 +66,8 @@ pub(super) enum QuestionDelivery {
     /// As an `input_required` result; the answer arrives in a new request.
     AsResult {
         suspended_requests: Arc<SuspendedRequests>,
-        caller: Box<str>,
-        method: Box<str>,
+        caller: Arc<str>,
+        method: MethodName,
         params: Option<RawJson>,
     },
 }
@@ -116,8 +117,8 @@ pub(super) enum AnswerStep {
 pub(super) struct StateSeal {
     pub(super) client: Arc<ClientHandle>,
     pub(super) states: Arc<StateSigner>,
-    pub(super) caller: Box<str>,
-    pub(super) method: Box<str>,
+    pub(super) caller: Arc<str>,
+    pub(super) method: MethodName,
     pub(super) params: Option<RawJson>,
 }
 
@@ -170,7 +171,7 @@ fn missing_capability_error(client: &ClientHandle, error: RpcError) -> RpcError 
 struct PendingCall {
     call: Option<ServiceCall>,
     step: AnswerStep,
-    messages: mpsc::Receiver<ClientMessage>,
+    messages: MessageReceiver,
 }
 
 /// A decoded request: the call that the service answers, if there is one, and all that is sent to the client.
@@ -198,12 +199,7 @@ impl RequestExchange {
     }
 
     /// Adds the call that the service answers.
-    pub(super) fn with_call(
-        self,
-        call: ServiceCall,
-        step: AnswerStep,
-        messages: mpsc::Receiver<ClientMessage>,
-    ) -> Self {
+    pub(super) fn with_call(self, call: ServiceCall, step: AnswerStep, messages: MessageReceiver) -> Self {
         Self { pending: Some(PendingCall { call: Some(call), step, messages }), ..self }
     }
 
@@ -246,12 +242,12 @@ impl RequestExchange {
             let Some(running) = &mut self.running else { return self.finish() };
             if self.end.is_some() {
                 match running.messages.try_recv() {
-                    Ok(message) => {
+                    Some(message) => {
                         if let Some(next) = self.take(message).await {
                             return next;
                         }
                     }
-                    Err(_) => self.running = None,
+                    None => self.running = None,
                 }
                 continue;
             }
@@ -327,7 +323,7 @@ impl RequestExchange {
 async fn batches_questions_asked_within_the_window() {
     for (pauses, together) in [(&[0, 60, 60][..], 3), (&[60, 110], 1), (&[0, 90, 90, 90, 90, 90, 90, 90], 6)]
     {
-        let (sender, messages) = mpsc::channel(1);
+        let (sender, messages) = super::client_queue::message_queue(1);
         let ask = async move {
             let mut open = Vec::new();
             for pause in pauses {

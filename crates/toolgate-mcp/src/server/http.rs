@@ -29,7 +29,7 @@ use super::session::{ListKind, ROOTS_CHANGED};
 use super::{
     HEADER_MISMATCH, McpEndpoint, ServiceInfo, UNSUPPORTED_REVISION, is_removed_method, unsupported_revision,
 };
-use crate::message::{Message, RequestId, RpcError, cancelled_request_id};
+use crate::message::{Message, MessageParts, RequestId, RpcError, cancelled_request_id};
 use crate::mirror::HeaderMirror;
 use crate::revision::Revision;
 use crate::trace::TraceContext;
@@ -72,8 +72,7 @@ pub struct HttpReply {
 /// Body of an [`HttpReply`].
 pub enum ReplyBody {
     Empty,
-    /// JSON document in consecutive parts.
-    Json(Vec<Bytes>),
+    Json(MessageParts),
     /// Event stream.
     Events(BoxStream<'static, Bytes>),
 }
@@ -95,7 +94,11 @@ impl HttpReply {
     pub(super) fn error(status: u16, id: Option<&RequestId>, error: RpcError) -> Self {
         let Some(id) = id else {
             let body = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": error.code, "message": error.message } });
-            return Self { status, session: None, body: ReplyBody::Json(vec![body.to_string().into()]) };
+            return Self {
+                status,
+                session: None,
+                body: ReplyBody::Json(MessageParts::Whole(body.to_string().into())),
+            };
         };
         Self::message(status, &Message::Response { id: id.clone(), outcome: Err(error) })
     }
@@ -162,7 +165,7 @@ pub struct HttpExchange {
 
 impl McpEndpoint {
     /// Decodes a POST of a caller.
-    pub fn decode_post(&self, caller: &str, head: &RequestHead<'_>, body: &Bytes) -> PostRequest {
+    pub fn decode_post(&self, caller: &Arc<str>, head: &RequestHead<'_>, body: &Bytes) -> PostRequest {
         let is_batch = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         let messages = match Message::read_from_client(body, self.limits) {
             Ok(messages) => messages,
@@ -197,7 +200,7 @@ impl McpEndpoint {
         self.decode_in_session(caller, head, messages, is_batch)
     }
 
-    fn decode_newest(&self, caller: &str, head: &RequestHead<'_>, message: Message) -> PostRequest {
+    fn decode_newest(&self, caller: &Arc<str>, head: &RequestHead<'_>, message: Message) -> PostRequest {
         let (id, method, params) = match message {
             Message::Request { id, method, params } => (id, method, params),
             Message::Notification { .. } => return PostRequest::Reply(HttpReply::empty(202)),
@@ -226,7 +229,7 @@ impl McpEndpoint {
         }
     }
 
-    fn stateless(&self, caller: &str, head: &RequestHead<'_>, request: IncomingRequest) -> HttpExchange {
+    fn stateless(&self, caller: &Arc<str>, head: &RequestHead<'_>, request: IncomingRequest) -> HttpExchange {
         let (exchange, accepts_events) = (self.start_stateless(caller, request), head.accepts_events());
         HttpExchange { exchange, accepts_events, owner: None }
     }
@@ -237,7 +240,7 @@ impl McpEndpoint {
     /// The reply to a call whose headers do not match.
     pub fn check_mirrors(
         &self,
-        caller: &str,
+        caller: &Arc<str>,
         head: &RequestHead<'_>,
         call: ToolCallRequest,
         mirrors: &[HeaderMirror],
@@ -520,7 +523,7 @@ pub async fn respond_batch(exchanges: Vec<RequestExchange>) -> HttpReply {
         parts.push(answer);
     }
     parts.push(Bytes::from_static(b"]"));
-    HttpReply { status: 200, session: None, body: ReplyBody::Json(parts) }
+    HttpReply { status: 200, session: None, body: ReplyBody::Json(MessageParts::Several(parts)) }
 }
 
 /// Converts messages to an event stream with keep-alive comments.

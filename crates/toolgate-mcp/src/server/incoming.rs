@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 use toolgate_json::{MemberName, object_members, unquote};
 
 use super::client::{ClientHandle, QUEUE, is_level};
+use super::client_queue::message_queue;
 use super::exchange::{AnswerStep, QuestionDelivery, RequestExchange, StateSeal};
 use super::http::TraceSource;
 use super::meta::RequestMeta;
@@ -19,7 +19,7 @@ use super::{
     negotiate, unsupported_revision,
 };
 use crate::RawJson;
-use crate::message::{Message, RequestId, RpcError};
+use crate::message::{Message, MethodName, RequestId, RpcError};
 use crate::revision::Revision;
 use crate::trace::TraceContext;
 
@@ -31,7 +31,7 @@ const MAX_URI_BYTES: usize = 2 << 10;
 /// Parsed client request.
 pub(super) struct IncomingRequest {
     pub(super) id: RequestId,
-    pub(super) method: Box<str>,
+    pub(super) method: MethodName,
     pub(super) params: Option<RawJson>,
     /// Members of `params`.
     pub(super) members: Vec<(MemberName, RawJson)>,
@@ -40,7 +40,12 @@ pub(super) struct IncomingRequest {
 }
 
 impl IncomingRequest {
-    pub(super) fn new(id: RequestId, method: Box<str>, params: Option<RawJson>, outer: &TraceSource) -> Self {
+    pub(super) fn new(
+        id: RequestId,
+        method: MethodName,
+        params: Option<RawJson>,
+        outer: &TraceSource,
+    ) -> Self {
         let members = params.as_ref().map(RawJson::shared_members).unwrap_or_default();
         let meta = RequestMeta::of(&members);
         let trace = meta.trace(outer);
@@ -211,13 +216,13 @@ impl InitializeRequest {
 
 impl McpEndpoint {
     /// Starts a request of the newest revision. Over HTTP its headers were checked before.
-    pub(super) fn start_stateless(&self, caller: &str, request: IncomingRequest) -> RequestExchange {
+    pub(super) fn start_stateless(&self, caller: &Arc<str>, request: IncomingRequest) -> RequestExchange {
         let target = request.check_target();
         let IncomingRequest { id, method, params, mut members, meta, trace } = request;
         let revision = Revision::NEWEST;
         let delivery = QuestionDelivery::AsResult {
             suspended_requests: Arc::clone(&self.suspended_requests),
-            caller: caller.into(),
+            caller: Arc::clone(caller),
             method: method.clone(),
             params: params.clone(),
         };
@@ -231,7 +236,7 @@ impl McpEndpoint {
         if is_removed_method(&method) {
             return rejected(id, delivery, method_not_found(&method));
         }
-        let (out, messages) = mpsc::channel(QUEUE);
+        let (out, messages) = message_queue(QUEUE);
         if &*method == "server/discover" {
             let exchange = RequestExchange::new(id, revision, delivery);
             return exchange.with_call(ServiceCall::Discover, AnswerStep::None, messages);
@@ -252,18 +257,18 @@ impl McpEndpoint {
         let client = Arc::new(ClientHandle {
             identity: next_client_id(),
             revision,
-            capabilities: meta.capabilities.unwrap_or_default().into(),
+            capabilities: meta.capabilities.unwrap_or_default(),
             progress: meta.progress,
             log_level: meta.log_level,
             roots_version: 0,
             out,
-            user_wait: Arc::default(),
+            user_wait: OnceLock::new(),
             missing_capability: OnceLock::new(),
         });
         let seal = StateSeal {
             client: Arc::clone(&client),
             states: Arc::clone(&self.states),
-            caller: caller.into(),
+            caller: Arc::clone(caller),
             method: method.clone(),
             params: unwrapped_params,
         };
@@ -289,7 +294,7 @@ impl McpEndpoint {
         if let Err(error) = target {
             return RequestExchange::completed(id, revision, delivery, Err(error));
         }
-        let (out, messages) = mpsc::channel(QUEUE);
+        let (out, messages) = message_queue(QUEUE);
         let data = client_session.state.get();
         let client = Arc::new(ClientHandle {
             identity: client_session.identity,
@@ -299,7 +304,7 @@ impl McpEndpoint {
             log_level: data.as_ref().and_then(|data| data.log_level()),
             roots_version: data.map_or(0, |data| data.roots_version()),
             out,
-            user_wait: Arc::default(),
+            user_wait: OnceLock::new(),
             missing_capability: OnceLock::new(),
         });
         let session = client_session.id.clone();

@@ -51,7 +51,7 @@ pub enum LinkRequest {
 pub struct LinkSession {
     endpoint: Arc<McpEndpoint>,
     /// Id of the caller.
-    caller: Box<str>,
+    caller: Arc<str>,
     inbox: mpsc::Receiver<LinkEvent>,
     /// Tasks of the transport.
     transport: JoinSet<()>,
@@ -74,11 +74,11 @@ pub struct LinkSession {
 
 impl McpEndpoint {
     /// Opens the session of a client on a link.
-    pub fn open_link(self: &Arc<Self>, caller: &str, link: Link) -> LinkSession {
+    pub fn open_link(self: &Arc<Self>, caller: &Arc<str>, link: Link) -> LinkSession {
         let Link { outbox, inbox, tasks: transport, .. } = link;
         LinkSession {
             endpoint: Arc::clone(self),
-            caller: caller.into(),
+            caller: Arc::clone(caller),
             inbox,
             transport,
             unread: VecDeque::new(),

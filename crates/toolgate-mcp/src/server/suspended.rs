@@ -20,7 +20,7 @@ use super::exchange::RunningRequest;
 use super::request_state::request_key;
 use super::{RpcResult, session};
 use crate::RawJson;
-use crate::message::RpcError;
+use crate::message::{MethodName, RpcError};
 
 /// Time a call stays suspended.
 const SUSPEND_TIMEOUT: Duration = Duration::from_secs(600);
@@ -32,7 +32,7 @@ const PREFIX: &str = "tg1.";
 
 /// Unanswered question to a client.
 pub(super) struct ClientQuestion {
-    pub(super) method: Box<str>,
+    pub(super) method: MethodName,
     pub(super) params: Option<RawJson>,
     pub(super) answer: oneshot::Sender<RpcResult>,
     pub(super) sent_id: SentId,
@@ -75,7 +75,7 @@ impl SuspendedRequests {
 
     fn wait(self: &Arc<Self>, suspended: SuspendedRequest) -> RpcResult {
         let to_json = |(key, question): &(String, ClientQuestion)| {
-            let mut request = json!({ "method": question.method });
+            let mut request = json!({ "method": &*question.method });
             if let Some(params) = &question.params {
                 request["params"] = params.parse().unwrap_or_default();
             }

@@ -346,7 +346,7 @@ impl<'a> CatalogBuilder<'a> {
             trusted: spec.trusted,
             strict_output: spec.strict_output || matches!(spec.mode, ToolMode::Strict),
             upstream: Upstream::Server(RemoteTool {
-                name: offered.name.clone(),
+                name: offered.name.as_str().into(),
                 mirrors: offered.mirrors.clone(),
             }),
             compiled: Arc::default(),

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use toolgate_audit::{CallEnd, Durability, ExecutionLog};
 use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, Stage};
 
-use super::{CallState, Operation, shown_name};
+use super::{CallState, MAX_NAME_BYTES, Operation, OperationTarget, shown_name};
 use crate::running_calls::RunningCall;
 use crate::runtime::Runtime;
 
@@ -33,7 +33,7 @@ impl<'a> CallGuard<'a> {
         // Without a log, the trace id identifies the call.
         let id =
             runtime.log().map_or_else(|| operation.trace.trace_id().to_owned(), ExecutionLog::new_call_id);
-        let target = (operation.kind(), shown_name(operation.name()));
+        let target = (operation.kind(), running_name(operation));
         let session = operation.origin.session_id();
         let call = Arc::new(RunningCall::new(id, &caller.id, target, session, &operation.trace, started));
         runtime.running_calls().insert(&call);
@@ -64,6 +64,14 @@ impl<'a> CallGuard<'a> {
     /// Disarms the guard at the regular end of the call.
     pub(super) fn into_state(mut self) -> CallState {
         self.state.take().expect("the call has not ended")
+    }
+}
+
+/// The name of the target, as the list of running calls shows it.
+fn running_name(operation: &Operation) -> Arc<str> {
+    match &operation.target {
+        OperationTarget::Tool(name) if name.len() <= MAX_NAME_BYTES => Arc::clone(name),
+        _ => shown_name(operation.name()).into(),
     }
 }
 

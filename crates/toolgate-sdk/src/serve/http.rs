@@ -237,13 +237,13 @@ fn mcp_response(reply: HttpReply) -> HttpResponse {
 
 impl ToolServer {
     async fn post(&self, head: &RequestHead<'_>, body: &Bytes) -> HttpReply {
-        let exchange = match self.endpoint.decode_post(ANYONE, head, body) {
+        let exchange = match self.endpoint.decode_post(&ANYONE, head, body) {
             PostRequest::Reply(reply) => return reply,
             PostRequest::Initialize(request) => return self.endpoint.initialize(&request, self.describe()),
             PostRequest::Listen(request) => return request.reply(no_changes()),
             PostRequest::ToolCall(call) => {
                 let mirrors = self.mirrors(call.tool());
-                self.endpoint.check_mirrors(ANYONE, head, call, &mirrors)
+                self.endpoint.check_mirrors(&ANYONE, head, call, &mirrors)
             }
             PostRequest::Exchange(exchange) => Ok(exchange),
             PostRequest::Batch(mut batch) => {
@@ -261,14 +261,14 @@ impl ToolServer {
     }
 
     fn get(&self, head: &RequestHead<'_>) -> HttpReply {
-        match self.endpoint.decode_get(ANYONE, head) {
+        match self.endpoint.decode_get(&ANYONE, head) {
             GetRequest::Reply(reply) => reply,
             GetRequest::Changes(request) => request.reply(no_changes().changes),
         }
     }
 
     fn delete(&self, head: &RequestHead<'_>) -> HttpReply {
-        self.endpoint.delete(ANYONE, head).0
+        self.endpoint.delete(&ANYONE, head).0
     }
 
     fn mirrors(&self, tool: &str) -> Vec<HeaderMirror> {

@@ -38,7 +38,7 @@ pub(super) async fn asset(request: AdmittedRequest) -> Result<Response, HttpErro
     let gzip = accepted.is_some_and(|accepted| accepted.split(',').any(|one| one.trim().starts_with("gzip")));
     let compressed = COMPRESSED.iter().find(|(path, _)| gzip && *path == asset.path);
     let body = compressed.map_or(Bytes::from_static(asset.content.as_bytes()), |(_, bytes)| bytes.clone());
-    let mut response = Response::new(ResponseBody::Full(body));
+    let mut response = Response::new(ResponseBody::from(body));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
     headers.insert(header::CACHE_CONTROL, KEEP);

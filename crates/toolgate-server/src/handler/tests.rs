@@ -1,6 +1,7 @@
 //! Requests through the whole path, without a socket.
 
 use http::Method;
+use http::header::HeaderValue;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value as Json, json};
 use toolgate_audit::ProjectLog;

@@ -1,5 +1,7 @@
 //! `tools/call`: runs a tool through the pipeline, and connects the tool to the client.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use toolgate_json::{CallArguments, object_members, quote};
 use toolgate_mcp::server::{ClientRequest, RpcResult, adapt_result, has_result_member};
@@ -13,7 +15,7 @@ use super::{McpCaller, McpService, RESULT_KEY};
 
 impl McpService {
     pub(super) async fn call(&self, mcp_caller: &McpCaller, request: ClientRequest) -> RpcResult {
-        let name: String = request.member("name")?;
+        let name = request.string("name")?;
         let arguments = request.raw_member("arguments").filter(|arguments| arguments.as_str() != "null");
         if arguments.as_ref().is_some_and(|arguments| !arguments.as_str().trim_start().starts_with('{')) {
             return Err(RpcError::new(RpcError::INVALID_PARAMS, "`arguments` is not an object"));
@@ -40,7 +42,7 @@ impl McpService {
         };
         let arguments = routed.arguments.clone().map_or_else(CallArguments::empty, CallArguments::from);
         let call = Operation {
-            target: OperationTarget::Tool(routed.name.clone()),
+            target: OperationTarget::Tool(Arc::clone(&routed.name)),
             arguments,
             trace: request.trace.clone(),
             origin,

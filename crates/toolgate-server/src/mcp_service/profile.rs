@@ -31,7 +31,7 @@ pub(super) enum CallRoute {
 /// A call with the tool name and arguments of the catalog.
 #[derive(Default)]
 pub(super) struct RoutedCall {
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     pub(super) arguments: Option<RawJson>,
     /// True if the tool is not part of the profile.
     pub(super) hidden: bool,
@@ -105,7 +105,7 @@ impl McpService {
         &self,
         mcp_caller: &McpCaller,
         request: &ClientRequest,
-        name: String,
+        name: Arc<str>,
         arguments: Option<RawJson>,
     ) -> Result<CallRoute, RpcError> {
         let Some(profile) = self.profile(mcp_caller)? else {
@@ -115,7 +115,7 @@ impl McpService {
         let view = self.view(&profile);
         if profile.exposure == ToolExposure::Search {
             let revision = request.client.revision();
-            match name.as_str() {
+            match &*name {
                 SEARCH_TOOLS => {
                     let lists = self.list_filter(mcp_caller, request).await;
                     let outcome = self.search(mcp_caller, &view, arguments.as_ref(), &lists, revision);
@@ -128,7 +128,12 @@ impl McpService {
                 }
                 CALL_TOOL => {
                     let (name, arguments) = super::search::call_tool_target(arguments.as_ref())?;
-                    return Ok(CallRoute::Pipeline(self.routed_call(mcp_caller, view, name, arguments)));
+                    return Ok(CallRoute::Pipeline(self.routed_call(
+                        mcp_caller,
+                        view,
+                        name.into(),
+                        arguments,
+                    )));
                 }
                 _ => {}
             }
@@ -143,7 +148,7 @@ impl McpService {
         &self,
         mcp_caller: &McpCaller,
         view: Arc<ProfileView>,
-        name: String,
+        name: Arc<str>,
         arguments: Option<RawJson>,
     ) -> RoutedCall {
         let mut routed = routed_call(view, name, arguments);
@@ -157,11 +162,11 @@ impl McpService {
     }
 }
 
-fn routed_call(view: Arc<ProfileView>, name: String, arguments: Option<RawJson>) -> RoutedCall {
+fn routed_call(view: Arc<ProfileView>, name: Arc<str>, arguments: Option<RawJson>) -> RoutedCall {
     let hints = view.profile.hints;
     match view.find(&name).map(Arc::clone) {
         Some(shown) => RoutedCall {
-            name: shown.tool.name.clone(),
+            name: shown.tool.name.as_str().into(),
             arguments: arguments.map(|arguments| shown.arguments(arguments)),
             hidden: false,
             seen: Some((view, Some(shown))),

@@ -163,7 +163,7 @@ async fn run(request: AdmittedRequest, name: String, call_body: CallBody) -> Res
         let envelope = envelope(&gateway.runtime, &auth.caller, &called, with_steps);
         response::call_result(&called, envelope)
     };
-    response::set_request_ids(&mut response, &trace);
+    response.body_mut().set_request_ids(&trace);
     Ok(response)
 }
 
@@ -223,7 +223,7 @@ fn call_request(auth: &Authenticated, name: String, call_body: CallBody) -> Oper
         access: auth.access(),
         ..CallOrigin::default()
     };
-    Operation { target: OperationTarget::Tool(name), arguments, trace, origin, full_result: false }
+    Operation { target: OperationTarget::Tool(name.into()), arguments, trace, origin, full_result: false }
 }
 
 impl CallBody {

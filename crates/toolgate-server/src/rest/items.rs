@@ -98,7 +98,7 @@ async fn execute(request: &AdmittedRequest, mut operation: Operation) -> Result<
     let outcome = gateway.runtime.execute(&auth.caller, operation.with_trace(auth.trace.clone())).await;
     let mut response =
         response::call_result(&outcome, response::envelope(&gateway.runtime, &auth.caller, &outcome));
-    response::set_request_ids(&mut response, &auth.trace);
+    response.body_mut().set_request_ids(&auth.trace);
     Ok(response)
 }
 

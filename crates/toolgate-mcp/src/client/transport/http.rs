@@ -296,8 +296,9 @@ impl HttpChannel {
         }
         let slot = self.acquire_slot().await?;
         let had_session = self.negotiated().session.is_some() && &*request.method != "initialize";
-        let (headers, body) = (|| self.headers(Some(&request)), Some(request.bytes.clone()));
-        let response = self.client.send(Method::POST, &self.target, EITHER, headers, body).await?;
+        let headers = || self.headers(Some(&request));
+        let sending = self.client.send(Method::POST, &self.target, EITHER, headers, Some(&request.bytes));
+        let response = sending.await?;
         if !response.status().is_success() {
             return Box::pin(self.handle_error_status(request.id, response, had_session)).await;
         }
@@ -537,7 +538,7 @@ impl HttpChannel {
     async fn send_untracked(self: Arc<Self>, bytes: Bytes, first: bool) -> TaskOutcome {
         let had_session = self.negotiated().session.is_some();
         let headers = || self.headers(None);
-        let sending = self.client.send(Method::POST, &self.target, EITHER, headers, Some(bytes));
+        let sending = self.client.send(Method::POST, &self.target, EITHER, headers, Some(&bytes));
         let response = timeout(NOTIFY_TIMEOUT, sending).await;
         if first {
             self.handshake_done.send_replace(true);

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::server::client_queue::{MessageReceiver, message_queue};
 use crate::server::exchange::{AnswerStep, ExchangeEvent, QuestionDelivery, RequestExchange, RunningRequest};
 use crate::server::incoming::SessionState;
 
-fn client(capabilities: Value) -> (Arc<ClientHandle>, mpsc::Receiver<ClientMessage>) {
-    let (out, messages) = mpsc::channel(QUEUE);
+fn client(capabilities: Value) -> (Arc<ClientHandle>, MessageReceiver) {
+    let (out, messages) = message_queue(QUEUE);
     let client = ClientHandle {
         identity: 1,
         revision: Revision::V2025_11_25,
@@ -16,7 +17,7 @@ fn client(capabilities: Value) -> (Arc<ClientHandle>, mpsc::Receiver<ClientMessa
         log_level: None,
         roots_version: 0,
         out,
-        user_wait: Arc::default(),
+        user_wait: OnceLock::new(),
         missing_capability: OnceLock::new(),
     };
     (Arc::new(client), messages)
@@ -29,7 +30,7 @@ async fn refusal(capabilities: Value, method: &str, params: Value) -> Option<(Va
     tokio::select! {
         outcome = asking => Some((client.missing_capability.get().cloned()?, outcome.unwrap_err().code)),
         message = messages.recv() => {
-            assert!(matches!(message, Some(ClientMessage::Request { .. })));
+            assert!(matches!(message, ClientMessage::Request { .. }));
             None
         }
     }

@@ -1,18 +1,18 @@
 //! Reconnecting clients, clients that do not reconnect, and limits.
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use tokio::sync::mpsc;
 
 use super::*;
 use crate::RawJson;
 use crate::message::RequestId;
 use crate::server::client::ClientMessage;
+use crate::server::client_queue::{MessageSender, message_queue};
 use crate::server::exchange::{AnswerStep, QuestionDelivery, RunningRequest};
 use crate::server::incoming::SessionState;
 
 /// Running request of a server that the test controls.
 struct TestRequest {
-    sender: mpsc::Sender<ClientMessage>,
+    sender: MessageSender,
     finish: Option<tokio::sync::oneshot::Sender<()>>,
     /// Dead once the request is dropped.
     runs: std::sync::Weak<()>,
@@ -23,7 +23,7 @@ fn owner(caller: &str, session: &str) -> StreamOwner {
 }
 
 fn start(streams: &Arc<ResumableStreams>, owner: &StreamOwner) -> (TestRequest, BoxStream<'static, Bytes>) {
-    let (sender, messages) = mpsc::channel(16);
+    let (sender, messages) = message_queue(16);
     let (finish, answered) = tokio::sync::oneshot::channel();
     let running = Arc::new(());
     let runs = Arc::downgrade(&running);
@@ -47,7 +47,7 @@ impl TestRequest {
         let params = Some(RawJson::from_value(&serde_json::json!({ "text": text })));
         let method = "notifications/progress".into();
         let message = ClientMessage::Notification(Message::Notification { method, params });
-        self.sender.send(message).await.unwrap_or_else(|_| panic!("the exchange reads messages"));
+        assert!(self.sender.send(message).await, "the exchange reads messages");
     }
 }
 

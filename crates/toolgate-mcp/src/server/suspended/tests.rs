@@ -2,9 +2,8 @@
 
 use std::sync::Weak;
 
-use tokio::sync::mpsc;
-
 use super::*;
+use crate::server::client_queue::message_queue;
 use crate::server::exchange::AnswerStep;
 
 /// Call that returns the answer to its question; the weak reference is dead once the call is dropped.
@@ -22,7 +21,7 @@ fn call() -> (RunningRequest, Vec<ClientQuestion>, Weak<()>) {
         let _running = running;
         answered.await.unwrap_or_else(|_| Err(RpcError::new(-32603, "no answer")))
     });
-    (RunningRequest { answer, step: AnswerStep::None, messages: mpsc::channel(1).1 }, vec![question], runs)
+    (RunningRequest { answer, step: AnswerStep::None, messages: message_queue(1).1 }, vec![question], runs)
 }
 
 /// Suspends a call; returns its state and the weak reference.

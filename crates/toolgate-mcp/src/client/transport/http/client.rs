@@ -199,14 +199,14 @@ impl HttpClient {
         url: &Url,
         accept: &'static str,
         headers: impl Fn() -> RequestHeaders<'a>,
-        body: Option<Bytes>,
+        body: Option<&Bytes>,
     ) -> Result<HttpResponse, LinkError> {
         let mut url = Cow::Borrowed(url);
         for _ in 0..=MAX_REDIRECTS {
             let response = match &self.options.tokens {
-                None => self.send_once(method.clone(), &url, accept, headers(), body.clone()).await?,
+                None => self.send_once(method.clone(), &url, accept, headers(), body).await?,
                 Some(tokens) => {
-                    let sending = self.send_authorized(tokens, &method, &url, accept, &headers, body.clone());
+                    let sending = self.send_authorized(tokens, &method, &url, accept, &headers, body);
                     Box::pin(sending).await?
                 }
             };
@@ -239,7 +239,7 @@ impl HttpClient {
         url: &Url,
         accept: &'static str,
         headers: impl Fn() -> RequestHeaders<'a>,
-        body: Option<Bytes>,
+        body: Option<&Bytes>,
     ) -> Result<HttpResponse, LinkError> {
         let (mut retried, mut has_new_nonce) = (false, false);
         loop {
@@ -252,11 +252,15 @@ impl HttpClient {
             if let Some(proof) = proof {
                 headers.set(DPOP, proof.as_bytes().to_vec());
             }
-            let sending = self.send_once(method.clone(), url, accept, headers, body.clone());
+            let sending = self.send_once(method.clone(), url, accept, headers, body);
             let response = sending.await?;
+            let is_success = response.status().is_success();
+            if is_success && !is_bound {
+                return Ok(response);
+            }
             let challenge = challenge(response.headers());
             let wants_nonce = is_bound && tokens.take_nonce(response.headers(), challenge.as_deref());
-            if response.status().is_success() {
+            if is_success {
                 return Ok(response);
             }
             // The token is good; the server wants its own nonce in the proof.
@@ -278,7 +282,7 @@ impl HttpClient {
         url: &Url,
         accept: &'static str,
         mut headers: RequestHeaders<'_>,
-        body: Option<Bytes>,
+        body: Option<&Bytes>,
     ) -> Result<HttpResponse, LinkError> {
         headers.set(ACCEPT, accept.as_bytes());
         if body.is_some() {
@@ -293,7 +297,7 @@ impl HttpClient {
                 self.options.addresses.check_literal(url).map_err(|blocked| self.blocked_error(&blocked))?;
                 let request = self.current(client).request(method, url.clone()).headers(headers.to_map());
                 let request = match body {
-                    Some(body) => request.body(body),
+                    Some(body) => request.body(body.clone()),
                     None => request,
                 };
                 let sent = request.send().await;

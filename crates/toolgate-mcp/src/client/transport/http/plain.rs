@@ -135,16 +135,16 @@ impl PlainPool {
         method: Method,
         url: &Url,
         headers: &RequestHeaders<'_>,
-        body: Option<Bytes>,
+        body: Option<&Bytes>,
     ) -> Result<PlainResponse, PlainError> {
-        let head = self.head(&method, url, headers, body.as_ref().map(Bytes::len));
-        let body = body.unwrap_or_default();
+        let head = self.head(&method, url, headers, body.map(Bytes::len));
+        let body = body.map_or(&[][..], |body| body);
         loop {
             let (mut connection, is_new) = match self.take() {
                 Some(connection) => (connection, false),
                 None => (self.connect().await?, true),
             };
-            match connection.send(&method, &head, &body).await {
+            match connection.send(&method, &head, body).await {
                 Ok(ResponseHead { status, headers, .. }) => {
                     let mut response = PlainResponse {
                         status,
