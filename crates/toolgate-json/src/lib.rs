@@ -25,6 +25,9 @@ pub use members::{JsonMembers, object_members, unquote};
 use scan::{ScanError, ScanLimits, scan_str};
 pub use string_ends::StringEnds;
 
+/// Longest text that is searched byte by byte.
+const SHORT_TEXT: usize = 48;
+
 /// Key of an object member.
 pub type MemberName = ByteString;
 
@@ -213,6 +216,11 @@ pub fn quote(text: &str, out: &mut String) {
 pub fn escape(text: &str, out: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let bytes = text.as_bytes();
+    // The setup of a search in blocks takes longer than a look at a few bytes.
+    let is_plain = |byte: &u8| !matches!(byte, 0..0x20 | b'"' | b'\\');
+    if bytes.len() <= SHORT_TEXT && bytes.iter().all(is_plain) {
+        return out.push_str(text);
+    }
     let (mut from, mut ends) = (0, StringEnds::new(bytes));
     while from < bytes.len() {
         let end = ends.find_from(from);
