@@ -13,5 +13,6 @@ pub mod fuzz;
 
 mod chunks;
 mod head;
+mod spin;
 
 pub use head::{BodyLength, HeadError};

@@ -8,7 +8,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::*;
 
-const OPTIONS: ServerOptions = ServerOptions {
+const OPTIONS: ServerOptions<'static> = ServerOptions {
+    spin: None,
     max_head_bytes: 1 << 10,
     first_head_timeout: Duration::from_secs(5),
     head_timeout: Duration::from_secs(10),
