@@ -17,6 +17,7 @@ mod check_deb;
 mod ci;
 mod conformance;
 mod docs;
+mod fit;
 mod fuzz;
 mod metadata;
 mod peers;
@@ -64,6 +65,14 @@ enum Command {
         name: Option<bench::BenchmarkName>,
         #[command(flatten)]
         gateway: bench::gateway::GatewayOptions,
+    },
+    /// Compute the constants of tool search from the calibration set, and measure them on held-out sources.
+    ///
+    /// Writes `crates/toolgate-search/src/choice/model/fitted.rs`. The result is the same on every run.
+    Fit {
+        /// Write nothing; fail if the file has other constants.
+        #[arg(long)]
+        check: bool,
     },
     /// Build the book below `target/book` and check its links.
     ///
@@ -114,6 +123,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options),
         Command::Bench { name, gateway } => bench::run(name, &gateway),
         Command::Docs => docs::run(),
+        Command::Fit { check } => fit::run(check),
         Command::Release(options) => release::run(&options),
         Command::CheckDeb { package } => check_deb::run(package.as_deref()),
         Command::Crash => test::crash(),

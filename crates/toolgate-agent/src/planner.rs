@@ -151,14 +151,16 @@ impl PlanStep<'_> {
             _ => choice.confidence < MIN_CONFIDENCE,
         };
         let entry = match (choice.decision, best) {
-            (ChoiceDecision::None, _) => {
+            (ChoiceDecision::None, _) if !choice.needs_tool => {
                 return unfinished(
                     "This request needs no tool, and no model is configured to answer it. Set `agent.model` in toolgate.yaml, \
                      or ask for something that a tool can do."
                         .to_owned(),
                 );
             }
-            (_, None) => return unfinished("No tool matches this request.".to_owned()),
+            (ChoiceDecision::None, _) | (_, None) => {
+                return unfinished("No tool matches this request.".to_owned());
+            }
             (_, Some(_)) if is_unsure => {
                 let names: Vec<&str> =
                     choice.hits.iter().take(MAX_CHOICES).map(|hit| hit.name.as_str()).collect();

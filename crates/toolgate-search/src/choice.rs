@@ -1,50 +1,43 @@
 //! The choice: a tool, no tool, or a question to the user; and its confidence.
 //!
-//! Decides first if the query needs a search of the web or a computation, which it seldom names; then if it needs a tool
-//! at all, if the best tool matches, and if the query contains the arguments that the tool requires. Invariant: the
-//! confidence is calibrated: it is the measured share of such choices that were right.
+//! Decides in three steps: does the query need a tool, which one, and does the query contain its arguments. A search of
+//! the web and a computation are seldom named in words, so they are chosen by need. A missing argument is a question
+//! about the tool, never a doubt about it. Invariant: the confidence is the probability that the choice is right.
 
 use crate::arguments::ExtractedArguments;
 use crate::entry::{ToolEntry, ToolPurpose};
-use crate::index::{ParsedQuery, SearchHit, ToolIndex};
-use crate::intent::{computation_similarity, fresh_similarity, talk_similarity};
-use crate::values::{find_values, split_words};
+use crate::index::{ParsedQuery, RankedEntry, SearchHit, ToolIndex};
+use crate::intent::{computation_similarity, example_ratios, fresh_similarity, need_ratio};
+use crate::values::split_words;
+use crate::words::{is_content_word, split};
+
+mod model;
+
+pub use model::{ChoiceEvidence, ChoiceProbabilities, DecisionModel, FITTED};
 
 /// The tool that asks the user. Choosing it means asking.
 pub const ASK_TOOL: &str = "request_human_input";
 
 /// Number of hits returned with a choice.
 const MAX_HITS: usize = 5;
-
-/// A query needs no tool if the weighted sum is above 0: it is similar to talk, no tool matches, and it contains no
-/// values, or not those that the best tool requires. The weights started as those of a logistic regression on the core
-/// suite of `eval/`, with the whole catalog and with small ones; the base and [`MIN_SCORE`] were then tuned on the
-/// small ones. Fitted to three quarters of the lines they are right in 0.863 of the last quarter, against 0.872 on the
-/// lines they were fitted to, so the score of that suite is slightly optimistic.
-const BASE: f32 = 1.6;
-const TALK_WEIGHT: f32 = 17.5;
-const SCORE_WEIGHT: f32 = -15.2;
-const VALUES_WEIGHT: f32 = -0.75;
-const COMPLETE_WEIGHT: f32 = -0.85;
-
-/// Maximum number of values that count.
-const MAX_VALUES: usize = 3;
-
-/// Minimum score of the best tool; lower scores are a match by chance.
-const MIN_SCORE: f32 = 0.13;
+/// Number of hits after the best one that its score is compared with.
+const COMPARED_HITS: usize = 5;
+/// Number of words of a query that count for its coverage.
+const MAX_COVERED_WORDS: usize = 15;
 
 /// Minimum similarity to questions about the present, and to computations. Lower similarity occurs by chance.
 const MIN_FRESH: f32 = 0.1;
 const MIN_COMPUTATION: f32 = 0.19;
 
-/// A best tool with a lower score matches a question about the present by chance.
-const MAX_SCORE_FOR_SEARCH: f32 = 0.2;
-/// A tool with a higher score is preferred to the execution of code: it may be made for exactly this computation.
-const MAX_SCORE_FOR_CODE: f32 = 0.4;
-
 /// Words of a request that states one step. A longer one describes several, and their arguments come from each other's
 /// results, so a missing argument is no reason to ask before the first step.
 const MAX_STEP_WORDS: usize = 26;
+
+/// Confidence of a choice by need, and of a tool that is named in full.
+const NEED_CONFIDENCE: f32 = 0.8;
+const NAMED_CONFIDENCE: f32 = 0.995;
+/// Share of questions for an argument that were right: a reader may find arguments that the words do not state.
+const MISSING_CONFIDENCE: f32 = 0.7;
 
 /// The decision for a query.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,12 +49,15 @@ pub struct ToolChoice {
     pub hits: Vec<SearchHit>,
     /// Required parameters of the best tool that the query lacks, if that is the reason to ask.
     pub missing: Vec<String>,
+    /// True if the query needs a tool, whether or not the catalog has one that fits.
+    pub needs_tool: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChoiceDecision {
     /// Use the first hit.
     Tool,
+    /// Use no tool: none is needed, or none fits and there is nobody to ask.
     None,
     /// Ask the user first.
     Ask,
@@ -85,91 +81,124 @@ impl ToolIndex {
 
     /// Decides among the entries that are visible to the caller.
     pub fn choose_among(&self, query: &str, is_visible: impl Fn(&ToolEntry) -> bool) -> ToolChoice {
-        let query = ParsedQuery::new(query);
-        let mut hits = self.rank(&query, MAX_HITS, |entry| entry.name != ASK_TOOL && is_visible(entry));
-        let best = hits.first().map_or(0.0, |hit| hit.score);
-        let gap = best - hits.get(1).map_or(0.0, |hit| hit.score);
-        if let Some(tool) = self.tool_for_need(&query, best, &is_visible) {
-            hits.retain(|other| other.name != tool.name);
-            hits.insert(0, SearchHit { name: tool.name.clone(), score: best });
-            hits.truncate(MAX_HITS);
-            let (decision, confidence) = (ChoiceDecision::Tool, NEED_CONFIDENCE);
-            return ToolChoice { decision, confidence, hits, missing: Vec::new() };
-        }
-        let entry = hits.first().and_then(|hit| self.get(&hit.name));
-        // A tool that matches only by chance must not cause questions about its parameters.
-        let entry = entry.filter(|_| best >= MIN_SCORE);
-        let arguments =
-            entry.map(|entry| ExtractedArguments::extract(query.text, entry, None)).unwrap_or_default();
-        let mut needed =
-            entry.into_iter().flat_map(|entry| &entry.parameters).filter(|one| one.required).peekable();
-        let has_all =
-            needed.peek().is_some() && needed.all(|parameter| arguments.values.contains_key(&parameter.name));
-        let talk_log_odds =
-            if best >= 1.0 { f32::NEG_INFINITY } else { talk_log_odds(&query, best, has_all) };
-        if talk_log_odds > 0.0 {
-            return ToolChoice {
-                decision: ChoiceDecision::None,
-                confidence: sigmoid(talk_log_odds),
-                hits,
-                missing: Vec::new(),
-            };
-        }
-        let is_one_step = split_words(query.text).len() <= MAX_STEP_WORDS;
-        let missing = if is_one_step { arguments.missing } else { Vec::new() };
-        let is_asked = !missing.is_empty() || entry.is_none();
-        let (decision, confidence) = if is_asked {
-            (ChoiceDecision::Ask, ask_probability(talk_log_odds))
-        } else {
-            (ChoiceDecision::Tool, sigmoid(tool_log_odds(best, gap)))
-        };
-        ToolChoice { decision, confidence, hits, missing }
+        self.considered(query, is_visible).decide(&FITTED)
     }
 
-    /// Returns the tool that searches the web or executes code, if the query needs that and no tool fits better.
+    /// Collects what a choice depends on.
+    pub fn consider(&self, query: &str) -> ConsideredQuery {
+        self.considered(query, |_| true)
+    }
+
+    fn considered(&self, query: &str, is_visible: impl Fn(&ToolEntry) -> bool) -> ConsideredQuery {
+        let query = ParsedQuery::new(query);
+        let ranked =
+            self.ranked(&query, COMPARED_HITS + 1, |entry| entry.name != ASK_TOOL && is_visible(entry));
+        let hits = ranked.iter().take(MAX_HITS).map(SearchHit::from).collect();
+        let arguments = ranked.first().map(|hit| ExtractedArguments::extract(query.text, hit.entry, None));
+        let mut missing = arguments.unwrap_or_default().missing;
+        let need_ratio = query.embedding.as_ref().map_or(0.0, need_ratio);
+        let evidence = evidence(&query, &ranked, need_ratio, missing.is_empty());
+        if split_words(query.text).len() > MAX_STEP_WORDS {
+            missing.clear();
+        }
+        ConsideredQuery {
+            evidence,
+            is_named: ranked.first().is_some_and(|best| best.score >= 1.0),
+            by_need: self.tool_for_need(&query, need_ratio, &is_visible).map(|tool| tool.name.clone()),
+            can_ask: self.get(ASK_TOOL).is_some_and(is_visible),
+            hits,
+            missing,
+        }
+    }
+
+    /// Returns the tool that searches the web or executes code, if the query needs that.
     fn tool_for_need(
         &self,
         query: &ParsedQuery<'_>,
-        best: f32,
+        need_ratio: f32,
         is_visible: impl Fn(&ToolEntry) -> bool,
     ) -> Option<&ToolEntry> {
-        let embedding = query.embedding.as_ref()?;
+        let embedding = query.embedding.as_ref().filter(|_| need_ratio > 0.0)?;
         let find = |purpose| self.with_purpose(purpose).find(|entry| is_visible(entry));
-        if best < MAX_SCORE_FOR_CODE && computation_similarity(embedding) >= MIN_COMPUTATION {
+        if computation_similarity(embedding) >= MIN_COMPUTATION {
             return find(ToolPurpose::ExecuteCode);
         }
-        let needs_search = best < MAX_SCORE_FOR_SEARCH && fresh_similarity(embedding) >= MIN_FRESH;
-        if needs_search { find(ToolPurpose::SearchWeb) } else { None }
+        if fresh_similarity(embedding) >= MIN_FRESH { find(ToolPurpose::SearchWeb) } else { None }
     }
 }
 
-/// Confidence of a choice by need.
-const NEED_CONFIDENCE: f32 = 0.8;
-
-/// Returns the log-odds that a query needs no tool. `has_all`: the query contains all required arguments of the best
-/// tool.
-fn talk_log_odds(query: &ParsedQuery<'_>, best: f32, has_all: bool) -> f32 {
-    let leaning = query.embedding.as_ref().map_or(0.0, talk_similarity);
-    let values = find_values(query.text).len().min(MAX_VALUES) as f32;
-    let all = f32::from(u8::from(has_all));
-    BASE + TALK_WEIGHT * leaning + SCORE_WEIGHT * best + VALUES_WEIGHT * values + COMPLETE_WEIGHT * all
+/// A query with everything that its choice depends on, except the constants of the decision.
+#[derive(Debug, Clone)]
+pub struct ConsideredQuery {
+    pub evidence: ChoiceEvidence,
+    /// True if the query names the best tool in full.
+    is_named: bool,
+    /// The tool for what the query needs, if no other one fits.
+    by_need: Option<String>,
+    /// True if there is a tool that asks the user.
+    can_ask: bool,
+    pub hits: Vec<SearchHit>,
+    missing: Vec<String>,
 }
 
-/// Returns the log-odds that the best tool is the right one, from its score and the gap to the next. From a logistic
-/// regression on the same lines.
-fn tool_log_odds(best: f32, gap: f32) -> f32 {
-    -0.5 + 7.0 * best + 9.0 * gap
+impl ConsideredQuery {
+    /// Decides with the constants of a model.
+    pub fn decide(self, model: &DecisionModel) -> ToolChoice {
+        let ChoiceProbabilities { fits, unserved, unneeded, first_is_right } = model.weigh(&self.evidence);
+        let needs_tool = self.is_named || fits + unserved > unneeded;
+        let (no_tool, ask) = if self.can_ask { (unneeded, unserved) } else { (unneeded + unserved, 0.0) };
+        let has_match = self.is_named || (!self.hits.is_empty() && fits >= no_tool.max(ask));
+        let Self { mut hits, mut missing, .. } = self;
+        let right = if self.is_named { NAMED_CONFIDENCE } else { fits * first_is_right };
+        let (decision, confidence) = match self.by_need {
+            _ if has_match && missing.is_empty() => (ChoiceDecision::Tool, right),
+            _ if has_match => (ChoiceDecision::Ask, MISSING_CONFIDENCE * right.max(fits)),
+            Some(name) => {
+                let score = hits.iter().find(|hit| hit.name == name).map_or(0.0, |hit| hit.score);
+                hits.retain(|hit| hit.name != name);
+                hits.insert(0, SearchHit { name, score });
+                hits.truncate(MAX_HITS);
+                (ChoiceDecision::Tool, NEED_CONFIDENCE)
+            }
+            None if ask > no_tool => (ChoiceDecision::Ask, ask),
+            None => (ChoiceDecision::None, no_tool),
+        };
+        if !has_match {
+            missing.clear();
+        }
+        ToolChoice { decision, confidence, hits, missing, needs_tool }
+    }
 }
 
-/// Returns the probability that asking is right. It rises with the certainty that a tool is needed; nothing more is
-/// known, because a reader may find arguments that the words do not state. Capped: seven of ten such questions were
-/// right.
-fn ask_probability(talk_log_odds: f32) -> f32 {
-    sigmoid(-0.2 * talk_log_odds).min(0.8)
+/// Computes the evidence of a query and its best entries.
+fn evidence(
+    query: &ParsedQuery<'_>,
+    ranked: &[RankedEntry<'_>],
+    need_ratio: f32,
+    is_complete: bool,
+) -> ChoiceEvidence {
+    let Some((best, others)) = ranked.split_first() else {
+        return ChoiceEvidence { need_ratio, fit: [0.0; 5], rank: [0.0; 2] };
+    };
+    let others_mean = others.iter().map(|hit| hit.score).sum::<f32>() / others.len().max(1) as f32;
+    let words = split(&query.plain).iter().filter(|word| is_content_word(word)).count();
+    let covered_words = best.coverage * words.min(MAX_COVERED_WORDS) as f32 / MAX_COVERED_WORDS as f32;
+    ChoiceEvidence {
+        need_ratio,
+        fit: [
+            best.cosine,
+            best.coverage,
+            best.score - others_mean,
+            f32::from(u8::from(is_complete)),
+            covered_words,
+        ],
+        rank: [best.score, best.score - others.first().map_or(0.0, |next| next.score)],
+    }
 }
 
-fn sigmoid(value: f32) -> f32 {
-    1.0 / (1.0 + (-value).exp())
+/// Returns the need ratio of each example query, measured without it, and true if it needs a tool.
+pub fn need_examples() -> Vec<(f32, bool)> {
+    example_ratios()
 }
 
 #[cfg(test)]
@@ -244,8 +273,11 @@ mod tests {
     #[test]
     fn asks_if_no_tool_matches_a_request() {
         check("book me a flight to Lima", ChoiceDecision::Ask, "", &[]);
+        // Without a tool that asks, there is only the answer that no tool fits.
         let nothing = ToolIndex::default().choose("send 20 euros to Ben");
-        assert_eq!((nothing.decision, nothing.hits), (ChoiceDecision::Ask, Vec::new()));
+        assert_eq!((nothing.decision, nothing.hits), (ChoiceDecision::None, Vec::new()));
+        assert!(nothing.needs_tool);
+        assert!(!index().choose("write a poem about the sea").needs_tool);
     }
 
     /// These share no word with the tool they need.

@@ -77,10 +77,14 @@ impl From<ToolEntry> for PreparedEntry {
 }
 
 /// An entry with its score, ordered as in the results.
-struct RankedEntry<'a> {
-    score: f32,
+pub(crate) struct RankedEntry<'a> {
+    pub(crate) score: f32,
+    /// Similarity of the embeddings.
+    pub(crate) cosine: f32,
+    /// Share of the query that the words of the entry cover.
+    pub(crate) coverage: f32,
     order: u64,
-    entry: &'a ToolEntry,
+    pub(crate) entry: &'a ToolEntry,
 }
 
 impl Ord for RankedEntry<'_> {
@@ -109,6 +113,12 @@ pub struct SearchHit {
     pub name: String,
     /// Score from 0, no match, to 1, which only a tool named in full gets.
     pub score: f32,
+}
+
+impl From<&RankedEntry<'_>> for SearchHit {
+    fn from(ranked: &RankedEntry<'_>) -> Self {
+        Self { name: ranked.entry.name.clone(), score: ranked.score }
+    }
 }
 
 impl ToolIndex {
@@ -191,39 +201,35 @@ impl ToolIndex {
         limit: usize,
         is_visible: impl Fn(&ToolEntry) -> bool,
     ) -> Vec<SearchHit> {
-        let mut scores = self.lexical.coverage(&query.plain);
-        self.fuse(query, &mut scores);
-        for at in self.named_slots(query.text) {
-            scores[at] = 1.0;
-        }
+        self.ranked(query, limit, is_visible).iter().map(SearchHit::from).collect()
+    }
+
+    /// Returns the matching entries, best first, with the parts of their score.
+    pub(crate) fn ranked<'a>(
+        &'a self,
+        query: &ParsedQuery<'_>,
+        limit: usize,
+        is_visible: impl Fn(&ToolEntry) -> bool,
+    ) -> Vec<RankedEntry<'a>> {
+        let coverage = self.lexical.coverage(&query.plain);
+        let named = self.named_slots(query.text);
         let mut found: Vec<RankedEntry<'_>> = Vec::new();
-        for (slot, score) in self.slots.iter().zip(scores) {
-            if let Some(IndexSlot { entry, order, .. }) = slot
-                && score > CHANCE_SCORE
-            {
-                found.push(RankedEntry { score, order: *order, entry });
+        for (at, (slot, coverage)) in self.slots.iter().zip(coverage).enumerate() {
+            let Some(IndexSlot { entry, order, embedding, examples }) = slot else { continue };
+            let cosine = query.embedding.as_ref().map_or(0.0, |wanted| {
+                let all = embedding.iter().chain(examples);
+                all.map(|vector| wanted.cosine(vector)).fold(0.0, f32::max)
+            });
+            let fused = (cosine + LEXICAL_WEIGHT * coverage) / (1.0 + LEXICAL_WEIGHT);
+            let score = if named.contains(&at) { 1.0 } else { fused };
+            if score > CHANCE_SCORE {
+                found.push(RankedEntry { score, cosine, coverage, order: *order, entry });
             }
         }
         // Checking visibility costs more than everything else, so only the best entries are checked.
         let mut found = BinaryHeap::from(found);
         let best = std::iter::from_fn(|| found.pop()).filter(|ranked| is_visible(ranked.entry));
-        best.take(limit)
-            .map(|ranked| SearchHit { name: ranked.entry.name.clone(), score: ranked.score })
-            .collect()
-    }
-
-    /// Combines the lexical scores with the similarity of the embeddings.
-    fn fuse(&self, query: &ParsedQuery<'_>, scores: &mut [f32]) {
-        for (slot, score) in self.slots.iter().zip(scores) {
-            let near = match (&query.embedding, slot) {
-                (Some(wanted), Some(slot)) => {
-                    let all = slot.embedding.iter().chain(&slot.examples);
-                    all.map(|vector| wanted.cosine(vector)).fold(0.0, f32::max)
-                }
-                _ => 0.0,
-            };
-            *score = (near + LEXICAL_WEIGHT * *score) / (1.0 + LEXICAL_WEIGHT);
-        }
+        best.take(limit).collect()
     }
 
     /// Returns the slots of entries that the query names: it is the name, or contains it as a compound word.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::entry::{ToolEntry, ToolParameter, ValueKind};
-use crate::words::terms;
+use crate::words::{index_terms, query_terms};
 
 /// The BM25 parameters k1 and b. k1 has its usual value; b is lower than usual, because descriptions of tools are short
 /// and their length says little.
@@ -85,7 +85,7 @@ impl WeightedTerms {
         let mut weights: HashMap<String, f32> = HashMap::new();
         let mut length = 0.0;
         let mut add = |text: &str, weight: f32| {
-            for term in terms(text).into_iter().take(MAX_WORDS) {
+            for term in index_terms(text).into_iter().take(MAX_WORDS) {
                 *weights.entry(term).or_default() += weight;
                 length += weight;
             }
@@ -162,7 +162,7 @@ impl LexicalIndex {
     /// count as rare ones, so a query that is mostly about something else has low coverage.
     pub(crate) fn coverage(&self, query: &str) -> Vec<f32> {
         let mut scores = vec![0.0; self.documents.len()];
-        let mut wanted = terms(query);
+        let mut wanted = query_terms(query, |term| self.numbers.contains_key(term));
         wanted.truncate(MAX_WORDS);
         wanted.sort_unstable();
         wanted.dedup();

@@ -23,8 +23,65 @@ pub(crate) fn terms(text: &str) -> Vec<String> {
     split(text)
         .into_iter()
         .filter(|word| STOP_WORDS.binary_search(&word.as_str()).is_err())
-        .map(stem)
+        .map(term)
         .collect()
+}
+
+/// Abbreviations in names of tools and parameters, and in queries, sorted, with the words they stand for.
+const ABBREVIATIONS: &[(&str, &str)] = &[
+    ("calc", "calculate"),
+    ("config", "configuration"),
+    ("db", "database"),
+    ("dest", "destination"),
+    ("dir", "directory"),
+    ("dirs", "directory"),
+    ("doc", "document"),
+    ("docs", "document"),
+    ("env", "environment"),
+    ("img", "image"),
+    ("info", "information"),
+    ("msg", "message"),
+    ("org", "organization"),
+    ("pic", "picture"),
+    ("pics", "picture"),
+    ("repo", "repository"),
+    ("repos", "repository"),
+];
+
+/// Returns the stem of a word without its inflection, or of the word that it abbreviates.
+fn term(word: String) -> String {
+    match ABBREVIATIONS.binary_search_by_key(&word.as_str(), |(short, _)| *short) {
+        Ok(at) => stem(ABBREVIATIONS[at].1.to_owned()),
+        Err(_) => stem(word),
+    }
+}
+
+/// Returns the terms of a text to index. A compound word, such as `GitHub`, gives those of its parts and one of its own.
+pub(crate) fn index_terms(text: &str) -> Vec<String> {
+    let mut all = terms(text);
+    all.extend(compounds(text).map(|(joined, _)| joined));
+    all
+}
+
+/// Returns the terms of a query. A compound word that `is_known` is one term, any other gives those of its parts.
+pub(crate) fn query_terms(query: &str, is_known: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut all = terms(query);
+    for (joined, parts) in compounds(query).filter(|(joined, _)| is_known(joined)) {
+        for part in parts {
+            if let Some(at) = all.iter().position(|term| *term == part) {
+                all.remove(at);
+            }
+        }
+        all.push(joined);
+    }
+    all
+}
+
+/// Returns the words that consist of several, each as one term and as the terms of its parts.
+fn compounds(text: &str) -> impl Iterator<Item = (String, Vec<String>)> {
+    let words = text.split(|letter: char| !letter.is_alphanumeric());
+    let is_compound = |word: &&str| word.len() > 3 && !word.contains(stands_alone) && split(word).len() > 1;
+    words.filter(is_compound).map(|word| (stem(word.to_lowercase()), terms(word)))
 }
 
 /// Splits a text into lower-case words: runs of letters or digits, also split where the case changes.

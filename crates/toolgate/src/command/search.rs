@@ -75,7 +75,10 @@ fn decision_text(choice: &ToolChoice) -> String {
     let best = choice.hits.first().map(|hit| printable(&hit.name)).unwrap_or_default();
     match choice.decision {
         ChoiceDecision::Tool => format!("use {BOLD}{best}{BOLD:#} {DIM}({sure}){DIM:#}"),
-        ChoiceDecision::None => format!("no tool is needed {DIM}({sure}){DIM:#}"),
+        ChoiceDecision::None => {
+            let why = if choice.needs_tool { "no tool fits" } else { "no tool is needed" };
+            format!("{why} {DIM}({sure}){DIM:#}")
+        }
         ChoiceDecision::Ask if choice.missing.is_empty() => {
             format!("ask the person: no tool fits well {DIM}({sure}){DIM:#}")
         }
