@@ -29,8 +29,9 @@ use question::UserQuestion;
 const MAX_TOOLS: usize = 256;
 /// Tools offered in a question to the user.
 const MAX_CHOICES: usize = 4;
-/// Minimum confidence to call a tool without a question.
-const MIN_CONFIDENCE: f32 = 0.6;
+/// Minimum confidence to call a tool without a question. The confidence of unseen tools is too low rather than too high:
+/// of the choices of the gold set with 0.4, six of ten are right.
+const MIN_CONFIDENCE: f32 = 0.4;
 /// Choice for a request that is meant for none of the tools.
 const NO_TOOL: &str = "none of them";
 

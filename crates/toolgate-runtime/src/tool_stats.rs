@@ -24,6 +24,8 @@ const MAX_COUNTED_PAIRS: usize = 10_000;
 const MAX_NEXT_TOOLS: usize = 64;
 /// Times that a caller must have used a tool next before it is suggested.
 const MIN_OBSERVATIONS: u64 = 5;
+/// A tool is suggested if the caller used it next at least once in this many times.
+const MIN_SHARE_DIVISOR: u64 = 5;
 
 /// State of a tool that all catalogs containing it share.
 #[derive(Debug)]
@@ -173,10 +175,12 @@ impl NextToolStats {
         let Some(next_tools) = counts.counts.get(caller, tool) else {
             return NextTools::default();
         };
-        let often = next_tools.iter().filter(|(_, count)| **count >= MIN_OBSERVATIONS);
+        let total: u64 = next_tools.values().sum();
+        let is_often = |count: u64| count >= MIN_OBSERVATIONS && count >= total.div_ceil(MIN_SHARE_DIVISOR);
+        let often = next_tools.iter().filter(|(_, count)| is_often(**count));
         let mut often: Vec<_> = often.map(|(tool, count)| (tool.to_string(), *count)).collect();
         often.sort_by(|(a, one), (b, other)| other.cmp(one).then_with(|| a.cmp(b)));
-        NextTools { often, total: next_tools.values().sum() }
+        NextTools { often, total }
     }
 }
 
@@ -202,6 +206,13 @@ fn counts_next_tools_per_caller_and_session() {
     next_tools.record(ann, Some("9"), "find");
     next_tools.record(ann, Some("9"), "look");
     assert_eq!(next_tools.often(ann, "find"), often(&[("look", 5), ("pay", 5)], 10));
+    // Less than a fifth of the times is no habit.
+    for session in 10..27 {
+        let session = session.to_string();
+        next_tools.record(ann, Some(&session), "find");
+        next_tools.record(ann, Some(&session), "send");
+    }
+    assert_eq!(next_tools.often(ann, "find"), often(&[("send", 17)], 27));
 }
 
 #[test]

@@ -310,6 +310,9 @@ pub enum DependencyKind {
     Optional,
 }
 
+/// Lowest effort that has a return on investment.
+const MIN_EFFORT: f64 = 0.1;
+
 /// Benefit and effort of following the suggestions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -318,18 +321,20 @@ pub struct EstimatedImpact {
     pub benefit: Ratio,
     /// Expected effort.
     pub effort: Ratio,
-    /// Return on investment: benefit divided by effort.
-    pub roi: f64,
+    /// Return on investment: benefit divided by effort. Left out if the effort is so low that the ratio says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roi: Option<f64>,
     /// Metrics that would change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub affected_metrics: Vec<String>,
 }
 
 impl EstimatedImpact {
-    /// Computes the return on investment; without effort it equals the benefit.
+    /// Computes the return on investment.
     pub fn new(benefit: Ratio, effort: Ratio) -> Self {
-        let roi = if effort.get() > 0.0 { benefit.get() / effort.get() } else { benefit.get() };
-        Self { benefit, effort, roi: (roi * 1000.0).round() / 1000.0, affected_metrics: Vec::new() }
+        let roi = (effort.get() >= MIN_EFFORT).then(|| benefit.get() / effort.get());
+        let roi = roi.map(|roi| (roi * 1000.0).round() / 1000.0);
+        Self { benefit, effort, roi, affected_metrics: Vec::new() }
     }
 }
 

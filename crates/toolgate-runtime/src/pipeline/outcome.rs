@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use toolgate_types::call::{OperationKind, ResultMetadata, ResultStatus};
 use toolgate_types::hints::AgentHints;
-use toolgate_types::tool::ToolContract;
+use toolgate_types::tool::{RiskLevel, ToolContract};
 use toolgate_types::{CallError, Caller, ToolResult};
 use toolgate_upstream::{RawJson, TraceContext};
 
@@ -184,11 +184,14 @@ impl Runtime {
         let is_known = |name: &str| tool.is_some_and(|tool| tool.name == name);
         let is_visible =
             |name: &str| catalog.resolve(name).map(|tool| is_known(&tool.name) || self.may_see(caller, tool));
+        let may_destroy =
+            |name: &str| catalog.resolve(name).is_none_or(|tool| tool.contract.risk == RiskLevel::High);
         let (contract, follow_ups) =
             tool.map_or((&UNKNOWN_TOOL.0, &UNKNOWN_TOOL.1), |tool| (&tool.contract, &tool.follow_ups));
         render(CallFacts {
             tool: tool.map_or("", |tool| &tool.name),
             is_visible: &is_visible,
+            may_destroy: &may_destroy,
             source: match tool {
                 Some(tool) if tool.trusted && tool.server.is_none() => ResultSource::Own,
                 Some(tool) if tool.trusted => ResultSource::Trusted,

@@ -82,6 +82,8 @@ pub(crate) struct CallFacts<'v, 'a> {
     pub(crate) tool: &'a str,
     /// Returns true if the caller sees the tool with this name, `None` if there is no such tool.
     pub(crate) is_visible: &'v dyn Fn(&str) -> Option<bool>,
+    /// Returns true if the tool with this name may destroy something, as far as is known.
+    pub(crate) may_destroy: &'v dyn Fn(&str) -> bool,
     pub(crate) source: ResultSource,
     pub(crate) contract: &'a ToolContract,
     pub(crate) deprecated: Option<&'a Deprecation>,
@@ -331,13 +333,13 @@ fn actions(facts: &CallFacts<'_, '_>) -> Vec<NextAction> {
             let declared = facts.follow_ups.steps.iter().any(|follow_up| follow_up.action == tool);
             // A change is not suggested again because it was repeated before.
             let repeats = tool == facts.tool && facts.contract.risk != RiskLevel::Low;
-            !declared && !repeats && (facts.is_visible)(tool) == Some(true)
+            !declared && !repeats && !(facts.may_destroy)(tool) && (facts.is_visible)(tool) == Some(true)
         };
         for (tool, count) in often.iter().filter(|(tool, _)| is_suggested(tool)).take(MAX_NEXT_TOOLS) {
             let text = format!("followed this tool {count} of {total} times");
             let mut action = NextAction::new(tool, Severity::Low, text);
             action.category = Some(ActionCategory::Exploration);
-            action.confidence = Some(Ratio::clamped(*count as f64 / *total as f64));
+            action.confidence = Some(Ratio::clamped(hints::reliability(*total, *count)));
             actions.push(action);
         }
     }
@@ -477,5 +479,7 @@ fn reasoning(facts: &CallFacts<'_, '_>) -> String {
     format!("from {source}; {fit}; {good} of {calls} calls succeeded so far")
 }
 
+#[cfg(test)]
+mod situations;
 #[cfg(test)]
 mod tests;

@@ -151,9 +151,12 @@ impl OwnHints {
         facts: &'a CallFacts<'_, '_>,
     ) -> impl Iterator<Item = &'a NextAction> {
         let is_shown = |name: &String| (facts.is_visible)(name) != Some(false);
-        self.actions
-            .iter()
-            .filter(move |next| is_shown(&next.action) && next.prerequisites.iter().all(is_shown))
+        // A call that must not be repeated is not suggested again, whatever the tool says.
+        let is_final = facts.error.is_some_and(|error| !error.is_retryable());
+        let repeats = move |action: &str| is_final && is_repetition(action, facts.tool);
+        self.actions.iter().filter(move |next| {
+            !repeats(&next.action) && is_shown(&next.action) && next.prerequisites.iter().all(is_shown)
+        })
     }
 
     /// Adds these hints to those that follow from the call. The confidence is the product of both.
@@ -188,6 +191,11 @@ impl OwnHints {
             hints.reasoning = Some(format!("{reasoning}{ours}"));
         }
     }
+}
+
+/// Returns true if an action calls the same tool again in the same way.
+fn is_repetition(action: &str, tool: &str) -> bool {
+    ["retry", "wait-and-retry", tool].contains(&action)
 }
 
 /// Items of a list that have the expected form.

@@ -30,6 +30,8 @@ pub struct EvalMetrics {
     pub top1: Option<f64>,
     /// Of the lines that need tools, the share with a correct one among the first five hits.
     pub recall5: Option<f64>,
+    /// Share of lines for which it was recognised whether a tool is needed.
+    pub need: Option<f64>,
     /// Lines that need one tool.
     pub tool: ToolRecall,
     /// Lines that need several tools.
@@ -124,6 +126,9 @@ impl EvalMetrics {
             n: answers.len(),
             top1: share(answers.iter().map(|answer| answer.is_correct())),
             recall5: share(answers.iter().filter(needs_tool).map(|answer| answer.is_among(5))),
+            need: share(
+                answers.iter().map(|one| (one.line.kind != ExpectedKind::None) == one.choice.needs_tool),
+            ),
             tool: ToolRecall::of(answers, ExpectedKind::Tool),
             multi: ToolRecall::of(answers, ExpectedKind::Multi),
             none: PrecisionRecall::of(answers, ExpectedKind::None, ChoiceDecision::None),

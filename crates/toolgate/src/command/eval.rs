@@ -142,11 +142,12 @@ fn report_text(report: &EvalReport) -> String {
     let suites = report.suites.iter().map(|(name, figures)| (format!("suite {name}"), figures));
     let languages = report.languages.iter().map(|(name, figures)| (format!("language {name}"), figures));
     for (name, figures) in std::iter::once(all).chain(suites).chain(languages) {
-        let EvalMetrics { n, top1, recall5, tool, multi, none, ask, .. } = figures;
+        let EvalMetrics { n, top1, recall5, need, tool, multi, none, ask, .. } = figures;
         let _ = writeln!(
             text,
-            "{BOLD}{name}{BOLD:#}: {n} lines, right {}, recall@5 {}",
+            "{BOLD}{name}{BOLD:#}: {n} lines, right {}, need recognised {}, recall@5 {}",
             format_share(*top1),
+            format_share(*need),
             format_share(*recall5)
         );
         for (name, recalled) in [("tool", tool), ("multi", multi)].into_iter().filter(|(_, one)| one.n > 0) {

@@ -48,7 +48,7 @@ fn hit_json(hit: &SearchHit) -> Json {
 }
 
 fn decision_json(choice: &ToolChoice, hits: &[Json]) -> Json {
-    let ToolChoice { decision, confidence, missing, hits: best } = choice;
+    let ToolChoice { decision, confidence, missing, hits: best, .. } = choice;
     let tool = best.first().filter(|_| *decision == ChoiceDecision::Tool).map(|hit| &hit.name);
     json!({
         "decision": decision.name(),

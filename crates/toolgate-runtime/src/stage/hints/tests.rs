@@ -2,16 +2,17 @@
 
 use super::*;
 
-fn contract() -> ToolContract {
+pub(super) fn contract() -> ToolContract {
     ToolContract { version: "1".to_owned(), risk: RiskLevel::High, idempotent: false, cacheable: false }
 }
 
-static NO_FOLLOW_UPS: FollowUps = FollowUps { steps: Vec::new(), prepared: Vec::new() };
+pub(super) static NO_FOLLOW_UPS: FollowUps = FollowUps { steps: Vec::new(), prepared: Vec::new() };
 
-fn facts(contract: &ToolContract) -> CallFacts<'_, '_> {
+pub(super) fn facts(contract: &ToolContract) -> CallFacts<'_, '_> {
     CallFacts {
         tool: "find",
         is_visible: &|name| (name != "gone").then_some(name != "hidden"),
+        may_destroy: &|name| name == "erase",
         source: ResultSource::Own,
         contract,
         deprecated: None,
@@ -157,13 +158,13 @@ fn suggests_the_usual_next_tools() {
         (format!("{suggested:?}"), hints.estimated_impact.benefit.get())
     };
     let next = [("pay", 6), ("look", 2)];
-    insta::assert_snapshot!(suggested(&contract, &next).0, @r#"[("pay", Some(0.75)), ("look", Some(0.25))]"#);
-    assert_eq!(suggested(&contract, &next).1, 0.75);
-    // Only visible tools, and never the same change again.
-    let next = [("hidden", 5), ("gone", 5), ("find", 5), ("look", 5)];
-    insta::assert_snapshot!(suggested(&contract, &next).0, @r#"[("look", Some(0.25))]"#);
+    insta::assert_snapshot!(suggested(&contract, &next).0, @r#"[("pay", Some(0.498)), ("look", Some(0.154))]"#);
+    assert_eq!(suggested(&contract, &next).1, 0.498);
+    // Only visible tools, none that may destroy something, and never the same change again.
+    let next = [("hidden", 5), ("gone", 5), ("erase", 5), ("find", 5), ("look", 5)];
+    insta::assert_snapshot!(suggested(&contract, &next).0, @r#"[("look", Some(0.137))]"#);
     let reads = ToolContract { risk: RiskLevel::Low, ..contract.clone() };
-    insta::assert_snapshot!(suggested(&reads, &next).0, @r#"[("find", Some(0.25)), ("look", Some(0.25))]"#);
+    insta::assert_snapshot!(suggested(&reads, &next).0, @r#"[("find", Some(0.137)), ("look", Some(0.137))]"#);
     // Slower tools take more effort.
     let effort = |micros| {
         let record = StatsSnapshot { calls: 10, succeeded: 10, micros };
