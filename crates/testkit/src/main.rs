@@ -71,7 +71,7 @@ enum ServerMode {
     Faulty,
     /// Turns every call into a task, as in 2025-11-25: see [`tasks`].
     Tasks,
-    /// Remembers notes: see [`notes`].
+    /// Remembers notes and log levels: see [`notes`].
     Stateful,
     /// Requests the roots of its client at the start and after each change, and answers every call with them.
     Rooted,
@@ -204,6 +204,10 @@ fn main() -> ExitCode {
             (ServerMode::Stateful, Some("tools/call")) if notes::handles(&message["params"]) => {
                 send_response(mode, &message["id"], Ok(notes.call(&message["params"])));
             }
+            (ServerMode::Stateful, Some("logging/setLevel")) => {
+                notes.note_level(&message["params"]);
+                send_response(mode, &message["id"], Ok(json!({})));
+            }
             (ServerMode::Tasks, Some(method)) if tasks::handles(method) => {
                 send_response(mode, &message["id"], tasks::answer(method, &message["params"]));
             }
@@ -256,6 +260,9 @@ fn capabilities(mode: ServerMode) -> Value {
     let mut capabilities = json!({ "tools": { "listChanged": true }, "prompts": {}, "resources": {} });
     if mode == ServerMode::Tasks {
         capabilities["tasks"] = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
+    }
+    if mode == ServerMode::Stateful {
+        capabilities["logging"] = json!({});
     }
     capabilities
 }

@@ -21,6 +21,11 @@ pub(crate) fn handles(params: &Value) -> bool {
 }
 
 impl Notes {
+    /// Remembers a log level that was set.
+    pub(crate) fn note_level(&mut self, params: &Value) {
+        self.0.push(format!("level-{}", params["level"].as_str().unwrap_or_default()));
+    }
+
     pub(crate) fn call(&mut self, params: &Value) -> Value {
         if params["name"] == "remember" {
             self.0.push(params["arguments"]["message"].as_str().unwrap_or_default().to_owned());

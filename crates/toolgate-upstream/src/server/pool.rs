@@ -36,6 +36,9 @@ use super::{
 use crate::connect::{Connection, ConnectionOwner, OutageKind};
 use crate::offer::OfferKinds;
 
+#[cfg(test)]
+mod tests;
+
 /// Idle connections kept for one owner.
 const MAX_IDLE: usize = 2;
 /// Callers with a failed connection that are remembered.

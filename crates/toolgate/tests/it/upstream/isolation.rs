@@ -335,6 +335,28 @@ fn roots_belong_to_the_client() {
     assert!(known.contains("file:///other") && !known.contains("moved"), "{known}");
 }
 
+/// The log level of a client reaches the connection of its caller, and no other.
+#[test]
+fn log_levels_belong_to_the_client() {
+    let gateway = gateway(&stateful(&marker("levels"), &json!({})));
+    let begin = |key| McpSession::begin(&gateway, key, "2025-11-25", &json!({}));
+    let recall = |session: &McpSession<'_>| {
+        notes(&text(&session.post(&call_message(1, "recall", &json!({ "message": "" }))).json())).1
+    };
+    let set = |session: &McpSession<'_>, level: &str| {
+        let params = json!({ "level": level });
+        let message = json!({ "jsonrpc": "2.0", "id": 2, "method": "logging/setLevel", "params": params });
+        assert_eq!(session.post(&message).json()["result"], json!({}));
+    };
+    let (ann, bob) = (begin(ANN), begin(BOB));
+    assert!(recall(&ann).is_empty() && recall(&bob).is_empty(), "no client has set a level");
+    set(&ann, "debug");
+    set(&bob, "error");
+    for (session, level) in [(&ann, "level-debug"), (&bob, "level-error")] {
+        assert_eq!(recall(session), BTreeSet::from([level.to_owned()]));
+    }
+}
+
 /// The environment of a process can name its caller, for a server that stores its state in a file.
 #[test]
 fn the_environment_names_the_caller() {
