@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,6 @@ use std::time::Duration;
 use fs_err::File;
 use jiff::civil::Date;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustix::fs::Advice;
 use tokio::sync::oneshot;
 
 use crate::folder;
@@ -220,10 +218,17 @@ fn release_pages(files: &DirtyFiles, released: &mut BTreeMap<Date, u64>) {
         if end.saturating_sub(*start) < RELEASE_STEP {
             continue;
         }
-        // Only a hint: after an error the pages stay.
-        let _ = rustix::fs::fadvise(file, *start, NonZeroU64::new(end - *start), Advice::DontNeed);
+        drop_pages(file, *start, end - *start);
         *start = end;
     }
+}
+
+/// Drops pages of a file from the page cache. Only a hint: after an error the pages stay, and macOS has no such call.
+fn drop_pages(file: &File, start: u64, length: u64) {
+    #[cfg(not(target_vendor = "apple"))]
+    let _ = rustix::fs::fadvise(file, start, std::num::NonZeroU64::new(length), rustix::fs::Advice::DontNeed);
+    #[cfg(target_vendor = "apple")]
+    let _ = (file, start, length);
 }
 
 fn reject(waiters: Vec<Waiter>, cause: &Arc<io::Error>) {

@@ -579,11 +579,7 @@ fn key_record(new: NewKey<'_>, key: &Secret, author: ChangeAuthor<'_>) -> Result
 
 fn generate_key() -> Result<Secret, KeyError> {
     let mut bytes = [0; KEY_BYTES];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
-            .map_err(io::Error::from)?;
-    }
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(Secret::new(format!("{KEY_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))))
 }
 

@@ -3,11 +3,10 @@
 //! The kernel shows the initial environment of a process in `/proc/PID/environ` to processes of the same user, or only to
 //! root once [`hide_memory`](crate::hide_memory) has run. A program cannot change that block safely, so it starts itself
 //! again: the same process, without the variable, and with the key in an anonymous file that is emptied when it was read.
+//! Only Linux has such files; elsewhere the variable stays.
 
 use std::ffi::OsString;
-use std::io::{Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::process::CommandExt as _;
+use std::io::Read as _;
 use std::sync::OnceLock;
 
 use toolgate_config::Environment;
@@ -44,8 +43,13 @@ pub(crate) fn environment() -> Environment {
     environment
 }
 
+#[cfg(target_os = "linux")]
 #[expect(clippy::disallowed_methods, reason = "it replaces this process and starts no child process")]
 fn start_again(key: &OsString) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::process::CommandExt as _;
+
     let file = rustix::fs::memfd_create(FILE_NAME, rustix::fs::MemfdFlags::empty())?;
     let mut file = std::fs::File::from(file);
     file.write_all(key.as_encoded_bytes())?;
@@ -54,6 +58,11 @@ fn start_again(key: &OsString) -> std::io::Result<()> {
     command.arg0(arguments.next().unwrap_or_default()).args(arguments);
     command.env_remove(KEY_VARIABLE).env(DESCRIPTOR_VARIABLE, file.as_raw_fd().to_string());
     Err(command.exec())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn start_again(_key: &OsString) -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
 }
 
 /// Reads and empties the anonymous file. `None` if the descriptor is not that file.

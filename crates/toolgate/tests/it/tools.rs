@@ -5,6 +5,7 @@ mod functions;
 mod new_script;
 mod new_sdk_tool;
 mod openapi;
+#[cfg(target_os = "linux")]
 mod sandbox_escapes;
 mod script_swaps;
 mod scripts;

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::support::gateway::wait_until;
-use crate::support::program::{Program, report_skipped};
+use crate::support::program::Program;
 use crate::support::scripts::{call, mode, project};
 use crate::support::test_server::processes_left;
 
@@ -354,7 +354,9 @@ def run(args):
     let output = match command.output() {
         Ok(output) => output,
         Err(error) => {
-            report_skipped(&format!("another user cannot start the executable: {error}"));
+            crate::support::program::report_skipped(&format!(
+                "another user cannot start the executable: {error}"
+            ));
             return;
         }
     };
