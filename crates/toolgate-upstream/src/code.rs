@@ -19,7 +19,7 @@ use toolgate_types::builtins::CodeExecutionConfig;
 use toolgate_types::{ConfigString, ErrorCode};
 
 use crate::builtin::BuiltinError;
-use crate::process::{Child, ChildExit, ChildSpec, ProcessLimits, sandbox};
+use crate::process::{Child, ChildExit, ChildSpec, ProcessLimits, platform, sandbox};
 use crate::script::shutdown::ShutdownTasks;
 
 mod files;
@@ -132,9 +132,9 @@ impl CodeRunner {
     /// If the code cannot be run, or exceeds a limit.
     pub async fn run(&self, job: &CodeJob) -> Result<CodeOutcome, BuiltinError> {
         if self.config.sandbox && !sandbox::is_supported() {
-            let message = "the sandbox needs Landlock, which this kernel does not support";
-            return Err(BuiltinError::new(ErrorCode::ServiceUnavailable, message)
-                .with_hint(sandbox::MissingLayer::Landlock.hint()));
+            let missing = sandbox::missing_layer().unwrap_or(sandbox::MissingLayer::Landlock);
+            return Err(BuiltinError::new(ErrorCode::ServiceUnavailable, missing.to_string())
+                .with_hint(missing.hint()));
         }
         let (program, mut args, needs) = self.interpreter(job.language).await?;
         let scratch = ScratchDir::new(&self.root, &self.shutdowns).map_err(|error| scratch_error(&error))?;
@@ -238,7 +238,8 @@ impl CodeRunner {
         let memory = self.config.max_memory.bytes();
         spec.limits = ProcessLimits {
             open_files: Some(MAX_OPEN_FILES),
-            processes: system_tasks().map(|all| all + u64::from(self.config.max_processes.get())),
+            // `RLIMIT_NPROC` counts all processes of the user, so the limit is added to their number.
+            processes: platform::system_tasks().map(|all| all + u64::from(self.config.max_processes.get())),
             memory_bytes: Some(memory.saturating_mul(ADDRESS_SPACE_FACTOR)),
             data_bytes: Some(memory),
             file_bytes: Some(self.config.max_disk.bytes()),
@@ -331,12 +332,6 @@ fn tail(text: &str) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(500))..]
 }
 
-/// The number of tasks on this machine. `RLIMIT_NPROC` counts all processes of the user, so the limit is added to it.
-fn system_tasks() -> Option<u64> {
-    let load = fs_err::read_to_string("/proc/loadavg").ok()?;
-    load.split_ascii_whitespace().nth(3)?.split('/').nth(1)?.parse().ok()
-}
-
 fn scratch_error(error: &std::io::Error) -> BuiltinError {
     BuiltinError::new(ErrorCode::StorageUnavailable, format!("cannot create a scratch folder: {error}"))
 }
@@ -351,4 +346,37 @@ async fn read(mut stdout: ChildStdout, output: &mut Vec<u8>, limit: usize) -> bo
             Ok(_) => {}
         }
     }
+}
+
+/// Code that needs a sandbox is refused on systems without one, before anything starts.
+#[cfg(all(test, any(not(target_os = "linux"), feature = "portable")))]
+#[tokio::test]
+async fn code_is_refused_without_a_sandbox() {
+    let config = CodeExecutionConfig {
+        sandbox: true,
+        timeout: "1s".parse().unwrap(),
+        max_memory: "64MiB".parse().unwrap(),
+        max_output: "1KiB".parse().unwrap(),
+        max_processes: std::num::NonZeroU32::MIN,
+        max_disk: "1MiB".parse().unwrap(),
+        python: ConfigString::plain("python3"),
+        read: Vec::new(),
+    };
+    let project = tempfile::tempdir().unwrap();
+    let job: CodeJob =
+        serde_json::from_value(serde_json::json!({ "language": "shell", "code": "touch /tmp/never" }))
+            .unwrap();
+    let refused = CodeRunner::new(config, project.path()).run(&job).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::ServiceUnavailable);
+    assert_eq!(refused.message, "`code_execution` cannot run code: its sandbox exists on Linux only");
+    assert!(refused.hint.unwrap().contains("`code_execution.sandbox: false`"));
+    // The process that would run it refuses, too.
+    let spec = sandbox::SandboxSpec {
+        read: Vec::new(),
+        scratch: project.path().to_owned(),
+        max_bytes: 1 << 20,
+        max_entries: 10,
+    };
+    assert!(platform::sandbox::enter(&spec).is_err());
+    assert!(fs_err::read_dir(project.path()).unwrap().next().is_none(), "nothing was created");
 }

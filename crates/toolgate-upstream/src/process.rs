@@ -15,7 +15,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, Signal};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
@@ -23,8 +23,11 @@ use tokio::time::timeout;
 use toolgate_redact::looks_secret;
 use toolgate_types::ConfigString;
 
+use platform::ProcessHandle;
+
 pub mod nesting;
 pub mod orphans;
+pub(crate) mod platform;
 pub mod sandbox;
 pub mod shim;
 mod stderr;
@@ -60,8 +63,6 @@ const PACKAGE_MANAGER_PREFIXES: [&str; 4] = ["UV_", "PIP_", "npm_config_", "NPM_
 pub const PROJECTS_VARIABLE: &str = "TOOLGATE_PROJECTS";
 /// The search path if there is no `PATH`, as in the C library.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
-/// This executable, even if its file was replaced by another version since it started.
-pub(crate) const SELF_EXE: &str = "/proc/self/exe";
 /// The time beyond the grace periods after which a shim counts as stuck.
 const SHIM_SLACK: Duration = Duration::from_millis(800);
 /// The time to read the rest of stderr after the process tree has ended.
@@ -84,7 +85,8 @@ pub struct ChildSpec {
     pub grace: Duration,
     /// Restricts the program and everything it starts.
     pub sandbox: Option<sandbox::SandboxSpec>,
-    /// The open file to execute instead of `program`, so that it cannot be replaced after it was checked.
+    /// The open file to execute instead of `program`, so that it cannot be replaced after it was checked. Systems that
+    /// cannot execute an open file execute `program`.
     pub file: Option<Arc<OwnedFd>>,
     /// The executable whose `shim` command runs [`shim::main`]; this one if `None`.
     pub shim: Option<PathBuf>,
@@ -356,8 +358,7 @@ pub struct Child {
     /// `None` after it was taken.
     pub stdout: Option<ChildStdout>,
     shim: Pid,
-    /// Identifies the shim reliably; its process id could be reused.
-    shim_fd: OwnedFd,
+    handle: ProcessHandle,
     stderr: Arc<stderr::StderrTail>,
     exit: watch::Receiver<Option<ChildExit>>,
     /// The task that reads stderr and waits for the exit. Dropped with the child; then the tokio runtime reaps the
@@ -395,7 +396,11 @@ impl Child {
             program: program.into(),
             args: spec.args.iter().map(|arg| arg.expose().into()).collect(),
         };
-        let mut command = Command::new(spec.shim.as_deref().unwrap_or(Path::new(SELF_EXE)));
+        let executable = match &spec.shim {
+            Some(shim) => shim.clone(),
+            None => platform::own_executable().map_err(refused)?,
+        };
+        let mut command = Command::new(executable);
         command
             .arg0("toolgate")
             .arg("shim")
@@ -413,13 +418,13 @@ impl Child {
         let shim = process.id().and_then(|id| Pid::from_raw(id.cast_signed())).ok_or_else(|| {
             SpawnError::Refused { program: shown(), source: io::Error::other("it has no process id") }
         })?;
-        let shim_fd = pidfd_open(shim, PidfdFlags::empty()).map_err(|errno| refused(errno.into()))?;
+        let handle = platform::open_process(shim).map_err(refused)?;
         let (stdin, stdout, errors) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
         let stderr = Arc::new(stderr::StderrTail::default());
         let (exit_sender, exit) = watch::channel(None);
         let mut tasks = JoinSet::new();
         tasks.spawn(supervise(process, (shim, registered), errors, Arc::clone(&stderr), exit_sender));
-        Ok(Self { stdin, stdout, shim, shim_fd, stderr, exit, _tasks: tasks })
+        Ok(Self { stdin, stdout, shim, handle, stderr, exit, _tasks: tasks })
     }
 
     /// The process id of the shim.
@@ -471,7 +476,7 @@ impl Child {
         }
         // The shim was stopped by a signal, or a process does not die.
         let shim = self.shim;
-        // Without a readable `/proc`, the signal below is all that remains.
+        // If processes cannot be listed, the signal below is all that remains.
         let _ = spawn_blocking(move || tree::kill(shim)).await;
         self.signal(Signal::KILL);
         timeout(SHIM_SLACK, self.exit()).await.unwrap_or(ChildExit::Unknown)
@@ -480,7 +485,7 @@ impl Child {
     /// Kills the child and everything it started at once, with SIGKILL.
     pub(crate) async fn kill(&mut self) -> ChildExit {
         let shim = self.shim;
-        // Without a readable `/proc`, `stop` is the fallback.
+        // If processes cannot be listed, `stop` is the fallback.
         let _ = spawn_blocking(move || tree::kill(shim)).await;
         match timeout(SHIM_SLACK, self.exit()).await {
             Ok(exit) => exit,
@@ -488,21 +493,30 @@ impl Child {
         }
     }
 
-    /// The number of processes below the shim, and the memory they use. Blocks.
+    /// The number of processes below the shim, and the memory they use, as far as the system tells. Blocks.
     pub(crate) fn usage(shim: u32) -> io::Result<(usize, u64)> {
         let shim = Pid::from_raw(shim.cast_signed()).ok_or(io::ErrorKind::NotFound)?;
-        tree::usage(shim)
+        platform::usage(shim)
     }
 
     /// The bytes of files on a device that have no name and are held open by processes below the shim. Blocks.
     pub(crate) fn unlinked_bytes(shim: u32, device: u64) -> io::Result<u64> {
         let shim = Pid::from_raw(shim.cast_signed()).ok_or(io::ErrorKind::NotFound)?;
-        tree::unlinked_bytes(shim, device)
+        platform::unlinked_bytes(shim, device)
+    }
+
+    /// Entries and bytes in the file system that the shim has mounted on the folder, if it has. Blocks.
+    pub(crate) fn mounted_size(shim: u32, folder: &Path) -> Option<(usize, u64)> {
+        platform::mounted_size(Pid::from_raw(shim.cast_signed())?, folder)
     }
 
     fn signal(&self, signal: Signal) {
+        // Without a reliable handle, the id of a shim that was reaped could name another process.
+        if self.has_ended() {
+            return;
+        }
         // Fails only if the shim is gone, and every signal here aims at that.
-        let _ = pidfd_send_signal(&self.shim_fd, signal);
+        let _ = platform::signal_process(&self.handle, signal);
     }
 }
 
@@ -560,7 +574,7 @@ fn inheritable(file: &OwnedFd) -> rustix::io::Result<OwnedFd> {
 /// Checks that an open file can be executed.
 fn executable(file: &OwnedFd, program: &ConfigString) -> Result<PathBuf, SpawnError> {
     let path = PathBuf::from(program.expose());
-    let opened = shim::descriptor_path(file.as_raw_fd());
+    let opened = platform::descriptor_path(file.as_raw_fd()).unwrap_or_else(|| path.clone());
     match rustix::fs::access(&opened, rustix::fs::Access::EXEC_OK) {
         Ok(()) => Ok(path),
         Err(_) => Err(SpawnError::NotExecutable(path)),

@@ -509,6 +509,11 @@ fn sh(script: &str) -> ChildSpec {
 }
 
 fn python(script: &str) -> ChildSpec {
+    // Only Linux finds the processes of other sessions; elsewhere, those of other groups are found.
+    let script = match cfg!(feature = "portable") {
+        true => script.replace("os.setsid()", "os.setpgid(0, 0)"),
+        false => script.to_owned(),
+    };
     ChildSpec {
         args: vec![ConfigString::plain("-c"), ConfigString::plain(script)],
         ..ChildSpec::new(ConfigString::plain("python3"), std::env::temp_dir())

@@ -30,7 +30,7 @@ pub(super) async fn until_limit_exceeded(
         let folder = folder.to_owned();
         let look = tokio::task::spawn_blocking(move || {
             let (count, memory_used) = Child::usage(shim).unwrap_or_default();
-            match mounted_size(shim, &folder) {
+            match Child::mounted_size(shim, &folder) {
                 // The first process in the namespaces of the sandbox is ours.
                 Some(size) => (count.saturating_sub(1), memory_used, size),
                 None => (count, memory_used, folder_size(shim, &folder, disk)),
@@ -47,17 +47,6 @@ pub(super) async fn until_limit_exceeded(
             return LimitExceeded::Disk;
         }
     }
-}
-
-/// Entries and bytes in the file system that the shim has mounted on the folder, if it has. Files without a name count.
-fn mounted_size(shim: u32, folder: &Path) -> Option<(usize, u64)> {
-    let seen = Path::new("/proc").join(shim.to_string()).join("root").join(folder.strip_prefix("/").ok()?);
-    if fs_err::metadata(&seen).ok()?.dev() == fs_err::metadata(folder).ok()?.dev() {
-        return None;
-    }
-    let size = rustix::fs::statvfs(&seen).ok()?;
-    let entries = usize::try_from(size.f_files - size.f_ffree).unwrap_or(usize::MAX);
-    Some((entries, (size.f_blocks - size.f_bfree) * size.f_frsize))
 }
 
 /// Entries and bytes in a folder, and bytes in files without a name. Stops counting once a limit is exceeded.

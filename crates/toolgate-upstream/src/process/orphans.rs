@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use rustix::process::{self, Pid, WaitOptions};
 
-use super::tree::{self, ProcessStat};
+use super::{platform, tree};
 
 /// True if this process is a subreaper.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
@@ -21,10 +21,10 @@ static SHIMS: LazyLock<Mutex<HashMap<Pid, u64>>> = LazyLock::new(Mutex::default)
 
 /// Makes this process the subreaper of all processes that it starts, so that killing a shim leaves none behind.
 ///
-/// For executables that start no other child processes in sessions of their own. Without it, only processes in the
+/// Linux only. For executables that start no other child processes in sessions of their own. Without it, only processes in the
 /// session of a killed shim are found.
 pub fn adopt() {
-    if process::set_child_subreaper(Some(process::getpid())).is_ok() {
+    if platform::adopt_orphans().unwrap_or(false) {
         ADOPTS.store(true, Ordering::Relaxed);
     }
 }
@@ -62,22 +62,12 @@ pub(super) fn kill_all() -> io::Result<()> {
     if !ADOPTS.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let own = tree::own_stat()?;
+    let own = process::getpid();
     tree::kill_until_none(|| {
         let shims = SHIMS.lock();
-        let all = tree::snapshot()?;
-        let is_orphan = |process: &&ProcessStat| {
-            process.parent == Some(own.pid)
-                && process.session != own.session
-                && !shims.contains_key(&process.pid)
-        };
-        let mut found = Vec::new();
-        for orphan in all.iter().filter(is_orphan) {
-            if orphan.zombie {
-                let _ = process::waitpid(Some(orphan.pid), WaitOptions::NOHANG);
-            }
-            found.push(*orphan);
-            found.extend(tree::descendants_in(orphan.pid, &all));
+        let found = platform::orphans(|pid| shims.contains_key(&pid))?;
+        for orphan in found.iter().filter(|orphan| orphan.zombie && orphan.parent == Some(own)) {
+            let _ = process::waitpid(Some(orphan.pid), WaitOptions::NOHANG);
         }
         Ok(found)
     })

@@ -4,10 +4,10 @@
 //! --entries NUMBER [--read PATH]…] [--] PROGRAM ARGUMENT…`
 //!
 //! Killing a process group misses programs that created their own session or forked twice, and Toolgate cannot clean up
-//! if it is killed by SIGKILL. Therefore the shim is the subreaper of the tree, which inherits all orphans. It also
-//! polls its stdin, whose other end only Toolgate holds: a hang-up means that stdin was closed on purpose or that
-//! Toolgate is gone. The shim never reads from stdin; the program does. Invariant: the shim ends after its tree. It has
-//! no thread, no runtime and no unsafe code.
+//! if it is killed by SIGKILL. Therefore the shim leads a session, and on Linux it is the subreaper of the tree, which
+//! inherits all orphans. It also polls its stdin, whose other end only Toolgate holds: a hang-up means that stdin was
+//! closed on purpose or that Toolgate is gone. The shim never reads from stdin; the program does. Invariant: the shim ends
+//! after its tree. It has no thread, no runtime and no unsafe code.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -26,9 +26,9 @@ use rustix::io::Errno;
 use rustix::process::{self, Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
-use super::sandbox::namespaces::{self, ScratchMount};
+use super::platform::sandbox::{enter, store_files};
 use super::sandbox::{SANDBOX_FAILED, SandboxSpec};
-use super::{ProcessLimits, SELF_EXE, sandbox, tree};
+use super::{ProcessLimits, platform, sandbox, tree};
 
 #[cfg(test)]
 mod tests;
@@ -63,10 +63,10 @@ pub(crate) const SIGNAL_EXIT_BASE: i32 = 128;
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter().peekable();
     if args.next_if(|first| first == sandbox::SUBCOMMAND).is_some() {
-        return sandbox::main(args);
+        return platform::sandbox::main(args);
     }
     if args.next_if(|first| first == sandbox::PROBE).is_some() {
-        return sandbox::probe();
+        return platform::sandbox::probe();
     }
     match ShimArgs::parse(args).map(|args| run(&args)) {
         Ok(Ok(code)) => code,
@@ -187,8 +187,8 @@ impl ShimArgs {
 fn run(args: &ShimArgs) -> Result<ExitCode, StartError> {
     let failed = |source| StartError { program: args.program.clone(), source };
     close_inherited(args.file);
-    isolate(&args.limits).map_err(|errno| failed(errno.into()))?;
-    let scratch = match args.sandbox.as_ref().map(namespaces::enter) {
+    isolate(&args.limits).map_err(failed)?;
+    let scratch = match args.sandbox.as_ref().map(enter) {
         None => None,
         Some(Ok(scratch)) => scratch,
         Some(Err(error)) => {
@@ -201,7 +201,7 @@ fn run(args: &ShimArgs) -> Result<ExitCode, StartError> {
     release_output();
     let code = TreeSupervisor { args, child, signals, status: None }.supervise_until_end();
     if let Some(scratch) = &scratch {
-        ScratchMount::store_files(scratch);
+        store_files(scratch);
     }
     Ok(code)
 }
@@ -209,7 +209,7 @@ fn run(args: &ShimArgs) -> Result<ExitCode, StartError> {
 /// Closes descriptors inherited from Toolgate's own parent. Toolgate opens its descriptors with close-on-exec, but one
 /// that was leaked into Toolgate would be passed on.
 fn close_inherited(except: Option<RawFd>) {
-    let Ok(listing) = fs_err::read_dir("/proc/self/fd") else { return };
+    let Ok(listing) = fs_err::read_dir(platform::DESCRIPTORS) else { return };
     let open: Vec<i32> =
         listing.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     // Contains the descriptor of the listing itself. It is already closed: closing it again is harmless.
@@ -218,12 +218,11 @@ fn close_inherited(except: Option<RawFd>) {
     }
 }
 
-fn isolate(limits: &ProcessLimits) -> rustix::io::Result<()> {
-    // Only for process listings.
-    let _ = rustix::thread::set_name(c"toolgate-shim");
+fn isolate(limits: &ProcessLimits) -> io::Result<()> {
+    platform::set_process_name(c"toolgate-shim");
     // Fails for a process group leader, for example if started by hand. That is acceptable.
     let _ = process::setsid();
-    process::set_child_subreaper(Some(process::getpid()))?;
+    platform::adopt_orphans()?;
     process::umask(Mode::RWXG | Mode::RWXO);
     limit(Resource::Core, Some(0))?;
     limit(Resource::Nofile, limits.open_files)?;
@@ -234,11 +233,11 @@ fn isolate(limits: &ProcessLimits) -> rustix::io::Result<()> {
 }
 
 /// Sets a limit, capped at our own hard limit.
-fn limit(resource: Resource, requested: Option<u64>) -> rustix::io::Result<()> {
+fn limit(resource: Resource, requested: Option<u64>) -> io::Result<()> {
     let Some(requested) = requested else { return Ok(()) };
     let capped =
         process::getrlimit(resource).maximum.map_or(requested, |hard_limit| hard_limit.min(requested));
-    process::setrlimit(resource, Rlimit { current: Some(capped), maximum: Some(capped) })
+    Ok(process::setrlimit(resource, Rlimit { current: Some(capped), maximum: Some(capped) })?)
 }
 
 /// Tells the allocator of the shim not to reserve address space: it would count against the limits that the shim sets
@@ -257,12 +256,13 @@ pub(super) fn remove_arena_reserve(command: &mut Command) {
 fn start(args: &ShimArgs, namespaces: bool) -> io::Result<Pid> {
     let mut command = match (&args.sandbox, args.file) {
         (Some(sandbox), _) => {
-            let mut command = Command::new(SELF_EXE);
+            let mut command = Command::new(platform::own_executable()?);
             command.arg0("toolgate").args(sandbox.to_command_line(namespaces, &args.program, &args.args));
             command
         }
         (None, Some(file)) => {
-            let mut command = Command::new(descriptor_path(file));
+            let path = platform::descriptor_path(file).unwrap_or_else(|| PathBuf::from(&args.program));
+            let mut command = Command::new(path);
             command.arg0(&args.program).args(&args.args);
             command
         }
@@ -287,11 +287,6 @@ fn start(args: &ShimArgs, namespaces: bool) -> io::Result<Pid> {
         }
     })?;
     Pid::from_raw(child.id().cast_signed()).ok_or_else(|| io::Error::other("it has no process id"))
-}
-
-/// The path of an open file in this process and its children. It stays valid if the file is renamed or replaced.
-pub(super) fn descriptor_path(file: RawFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{file}"))
 }
 
 /// Closes stdout and stderr, so that readers see end of file as soon as the program's tree closes them.
@@ -389,18 +384,19 @@ impl TreeSupervisor<'_> {
         let mut hung_up = false;
         let mut round = KILL_INTERVAL_MIN;
         while self.reap() {
+            let orphaned = process::getppid() != self.args.parent;
             let next = stage.next(Observation {
                 now: start.elapsed(),
                 grace: self.args.grace,
                 ended: self.status.is_some(),
                 asked_to_end: self.signals.asked_to_end.load(Ordering::Relaxed),
-                hung_up,
-                orphaned: process::getppid() != self.args.parent,
+                hung_up: hung_up || orphaned && platform::PARENT_POLL.is_some(),
+                orphaned,
             });
             let changed = next != stage;
             stage = next;
             let pause = match stage {
-                ShutdownStage::Running => None,
+                ShutdownStage::Running => platform::PARENT_POLL,
                 ShutdownStage::Waiting { .. } => Some(POLL_INTERVAL),
                 ShutdownStage::Terminating { .. } => {
                     if changed {
@@ -419,23 +415,23 @@ impl TreeSupervisor<'_> {
         ExitCode::from(self.status.map_or(1, exit_code))
     }
 
-    /// Reaps all exited processes. Returns true if any process of the tree is left. Without a child there is no
-    /// descendant either, because orphans become children of the subreaper.
+    /// Reaps all exited processes. Returns true if any process of the tree is left.
     fn reap(&mut self) -> bool {
         loop {
             match process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == self.child => self.status = Some(status),
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => return true,
-                Err(_) => return false,
+                // No child is left.
+                Err(_) => return platform::has_descendants(process::getpid()),
             }
         }
     }
 
     fn signal(&self, signal: Signal) {
-        match tree::descendants(process::getpid()) {
+        match platform::descendants(process::getpid()) {
             Ok(all) => tree::signal(&all, signal),
-            // Without `/proc`, only the process group can be reached.
+            // If processes cannot be listed, only the process group can be reached.
             Err(_) => {
                 let _ = process::kill_process_group(self.child, signal);
             }

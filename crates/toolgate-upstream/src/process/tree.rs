@@ -1,126 +1,47 @@
-//! The descendants of a process, from `/proc`.
+//! Lists of processes, and signals to them.
 //!
-//! The shim is the subreaper of its tree: an orphan becomes the shim's own child, so the chain of parents never leaves
-//! the tree, no matter how a program uses sessions, groups and double forks. Invariant: a snapshot is not atomic; code
-//! that needs the tree gone takes snapshots until it is.
+//! The platform finds the processes. Invariant: a list is not atomic; code that needs all processes gone asks until none
+//! is left.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use super::platform;
+
 /// Rounds of [`kill`] before it gives up: a process in an uninterruptible system call dies later.
 const MAX_KILL_ROUNDS: u32 = 50;
 /// The pause between two rounds of [`kill`].
-const KILL_INTERVAL: Duration = Duration::from_millis(10);
-/// Attempts to list the open files of a process before it counts as one that hides them.
-const MAX_DENIED_ROUNDS: u32 = 5;
+pub(crate) const KILL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The fields of `/proc/PID/stat` that matter here.
+/// A process, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
-    pub(super) pid: Pid,
-    pub(super) parent: Option<Pid>,
+    pub(crate) pid: Pid,
+    /// `None` if it is not known.
+    pub(crate) parent: Option<Pid>,
     /// `None` if its leader is not visible here.
-    group: Option<Pid>,
+    pub(crate) group: Option<Pid>,
     /// `None` if its leader is not visible here.
-    pub(super) session: Option<Pid>,
-    /// True if it has exited and was not reaped yet.
-    pub(super) zombie: bool,
-}
-
-/// All descendants of `root`, without `root` itself.
-pub(crate) fn descendants(root: Pid) -> io::Result<Vec<ProcessStat>> {
-    Ok(descendants_in(root, &snapshot()?))
-}
-
-/// The number of descendants of `root`, and their resident memory in bytes. Shared memory is counted once per process.
-pub(crate) fn usage(root: Pid) -> io::Result<(usize, u64)> {
-    let alive: Vec<_> = descendants(root)?.into_iter().filter_map(live_folder).collect();
-    let pages = |folder: &PathBuf| -> Option<u64> {
-        fs_err::read_to_string(folder.join("statm")).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
-    };
-    let held: u64 = alive.iter().filter_map(pages).sum();
-    Ok((alive.len(), held * rustix::param::page_size() as u64))
-}
-
-/// The bytes of files on `device` that have no name and that descendants of `root` have open or mapped.
-pub(crate) fn unlinked_bytes(root: Pid, device: u64) -> io::Result<u64> {
-    let mut files: HashMap<u64, u64> = HashMap::new();
-    for folder in descendants(root)?.into_iter().filter_map(live_folder) {
-        let open = match open_files(&folder) {
-            Ok(open) => open,
-            // A process that hides its files could hide any number of bytes.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(u64::MAX),
-            Err(_) => continue,
-        };
-        for meta in open.flatten().filter_map(|entry| fs_err::metadata(entry.path()).ok()) {
-            if meta.is_file() && meta.nlink() == 0 && meta.dev() == device {
-                files.insert(meta.ino(), meta.blocks() * 512);
-            }
-        }
-        for (inode, bytes) in deleted_mappings(&fs_err::read(folder.join("maps")).unwrap_or_default(), device)
-        {
-            files.entry(inode).or_insert(bytes);
-        }
-    }
-    Ok(files.values().fold(0, |sum, bytes| sum.saturating_add(*bytes)))
-}
-
-/// Lists the open files of a process. While it starts another program or exits, the kernel denies this for a moment.
-fn open_files(folder: &Path) -> io::Result<fs_err::ReadDir> {
-    for _ in 0..MAX_DENIED_ROUNDS {
-        match fs_err::read_dir(folder.join("fd")) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => thread::sleep(KILL_INTERVAL),
-            listing => return listing,
-        }
-    }
-    fs_err::read_dir(folder.join("fd"))
-}
-
-/// The folder in `/proc` that describes a process. If its first thread has exited, that of another thread; `None` if all
-/// have.
-fn live_folder(process: ProcessStat) -> Option<PathBuf> {
-    let folder = PathBuf::from(format!("/proc/{}", process.pid.as_raw_nonzero()));
-    if !process.zombie {
-        return Some(folder);
-    }
-    let own = process.pid.as_raw_nonzero().to_string();
-    let threads = fs_err::read_dir(folder.join("task")).ok()?;
-    threads.flatten().find(|thread| thread.file_name() != own.as_str()).map(|thread| thread.path())
-}
-
-/// The inodes and sizes of deleted files on a device, from lines `START-END MODE OFFSET DEVICE INODE PATH (deleted)`.
-fn deleted_mappings(maps: &[u8], device: u64) -> impl Iterator<Item = (u64, u64)> {
-    let device = format!("{:02x}:{:02x}", rustix::fs::major(device), rustix::fs::minor(device)).into_bytes();
-    let lines = maps.split(|byte| *byte == b'\n').filter(|line| line.ends_with(b" (deleted)"));
-    lines.filter_map(move |line| {
-        let fields: Vec<_> = line.splitn(6, |byte| *byte == b' ').collect();
-        let (range, inode) = (str::from_utf8(fields.first()?).ok()?, str::from_utf8(fields.get(4)?).ok()?);
-        if *fields.get(3)? != device {
-            return None;
-        }
-        let (start, end) = range.split_once('-')?;
-        let bytes = u64::from_str_radix(end, 16).ok()?.checked_sub(u64::from_str_radix(start, 16).ok()?)?;
-        Some((inode.parse().ok()?, bytes))
-    })
+    pub(crate) session: Option<Pid>,
+    /// True if it has exited and was not reaped yet, as far as that is known.
+    pub(crate) zombie: bool,
 }
 
 /// Sends a signal to each process.
 ///
-/// SIGKILL also goes to their process groups: a group kill is atomic, so a program that forks faster than `/proc` can be
-/// read cannot escape.
-pub(crate) fn signal(processes: &[ProcessStat], signal: Signal) {
+/// SIGKILL also goes to their process groups: a group kill is atomic, so a program that forks faster than processes can
+/// be listed cannot escape.
+pub(super) fn signal(processes: &[ProcessStat], signal: Signal) {
     // Errors are ignored: a process that is gone is fine, and one of another user cannot be killed.
     for process in processes.iter().filter(|process| !process.zombie) {
         let _ = kill_process(process.pid, signal);
     }
-    // Without a readable `/proc` our own group is unknown, and must not be killed.
-    if let (Signal::KILL, Ok(own)) = (signal, own_stat()) {
+    // If our own group is unknown, it must not be killed.
+    if let (Signal::KILL, Ok(own)) = (signal, platform::own_stat()) {
         let others = processes.iter().filter(|process| process.group != own.group);
         let groups: HashSet<Pid> = others.filter_map(|process| process.group).collect();
         for group in groups {
@@ -133,17 +54,17 @@ pub(crate) fn signal(processes: &[ProcessStat], signal: Signal) {
 ///
 /// Used if a shim cannot do it, because it was stopped or killed. `root` comes last: while it lives, orphans become its
 /// children and can be found.
-pub(crate) fn kill(root: Pid) -> io::Result<()> {
-    kill_until_none(|| descendants(root))?;
+pub(super) fn kill(root: Pid) -> io::Result<()> {
+    kill_until_none(|| platform::descendants(root))?;
     kill_session(root)
 }
 
 /// Kills every process in the session of `leader` with SIGKILL. Blocks.
-pub(crate) fn kill_session(leader: Pid) -> io::Result<()> {
+pub(super) fn kill_session(leader: Pid) -> io::Result<()> {
     let own = rustix::process::getpid();
     kill_until_none(|| {
-        let mut all = snapshot()?;
-        all.retain(|process| process.session == Some(leader) && process.pid != own);
+        let mut all = platform::processes_of_session(leader)?;
+        all.retain(|process| process.pid != own);
         Ok(all)
     })
 }
@@ -160,106 +81,4 @@ pub(super) fn kill_until_none(mut look: impl FnMut() -> io::Result<Vec<ProcessSt
         thread::sleep(KILL_INTERVAL);
     }
     Ok(())
-}
-
-/// This process.
-///
-/// In a container its group and session can belong to a process outside. The kernel then reports 0 for them, for which
-/// `rustix` has no value; here they are `None`.
-pub(super) fn own_stat() -> io::Result<ProcessStat> {
-    parse(&fs_err::read("/proc/self/stat")?)
-        .ok_or_else(|| io::Error::other("`/proc/self/stat` is not readable"))
-}
-
-/// All visible processes.
-pub(super) fn snapshot() -> io::Result<Vec<ProcessStat>> {
-    let mut all = Vec::new();
-    for entry in fs_err::read_dir("/proc")? {
-        let entry = entry?;
-        if entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit) {
-            // A process that has exited since the listing is not an error.
-            let stat = fs_err::read(entry.path().join("stat")).unwrap_or_default();
-            all.extend(parse(&stat));
-        }
-    }
-    Ok(all)
-}
-
-/// Parses `PID (NAME) STATE PARENT GROUP SESSION …`. The program chooses its name, which may contain brackets and line
-/// breaks, so the last bracket counts.
-fn parse(stat: &[u8]) -> Option<ProcessStat> {
-    let open = stat.iter().position(|byte| *byte == b'(')?;
-    let close = stat.iter().rposition(|byte| *byte == b')')?;
-    let number = |text: &str| text.trim().parse().ok().and_then(Pid::from_raw);
-    let pid = number(str::from_utf8(&stat[..open]).ok()?)?;
-    let mut rest = str::from_utf8(&stat[close + 1..]).ok()?.split_ascii_whitespace();
-    let zombie = matches!(rest.next()?, "Z" | "X");
-    let (parent, group, session) = (number(rest.next()?), number(rest.next()?), number(rest.next()?));
-    Some(ProcessStat { pid, parent, group, session, zombie })
-}
-
-pub(super) fn descendants_in(root: Pid, all: &[ProcessStat]) -> Vec<ProcessStat> {
-    let mut children: HashMap<Pid, Vec<ProcessStat>> = HashMap::new();
-    for process in all {
-        if let Some(parent) = process.parent {
-            children.entry(parent).or_default().push(*process);
-        }
-    }
-    let mut found = Vec::new();
-    let mut parents = vec![root];
-    while let Some(parent) = parents.pop() {
-        // Removed, so that process ids reused during the snapshot cannot cause a cycle.
-        for child in children.remove(&parent).unwrap_or_default() {
-            parents.push(child.pid);
-            found.push(child);
-        }
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(stats: &[&str], root: i32, expected: &[i32]) {
-        let all: Vec<_> = stats.iter().filter_map(|stat| parse(stat.as_bytes())).collect();
-        let mut found: Vec<_> = descendants_in(Pid::from_raw(root).unwrap(), &all)
-            .iter()
-            .map(|process| process.pid.as_raw_nonzero().get())
-            .collect();
-        found.sort_unstable();
-        assert_eq!(found, expected, "{stats:?}");
-    }
-
-    #[test]
-    fn finds_only_descendants() {
-        let stats = ["1 (init) S 0 1 1 0", "7 (a) S 1 7 7 0", "8 (b) S 7 7 7 0", "9 (c) R 8 9 9 0"];
-        check(&stats, 7, &[8, 9]);
-        check(&stats, 9, &[]);
-        check(&stats, 1, &[7, 8, 9]);
-    }
-
-    #[test]
-    fn a_process_name_cannot_spoof_fields() {
-        check(&["8 (x) S 1 1 1 (\n) Z) S 7 7 7 0", "no stat", "9 (y", ""], 7, &[8]);
-    }
-
-    #[test]
-    fn a_group_and_session_from_outside_the_namespace() {
-        let stat = parse(b"7 (a) S 1 0 0 0").unwrap();
-        assert_eq!((stat.group, stat.session), (None, None));
-        assert_eq!(own_stat().unwrap().pid, rustix::process::getpid());
-    }
-
-    #[test]
-    fn finds_mapped_files_without_a_name() {
-        let maps = b"7f00-8f00 r--p 00000000 fe:00 42                     /tmp/a b (deleted)\n\
-            1000-2000 rw-s 00000000 00:01 9 /dev/zero (deleted)\nbroken (deleted)\n";
-        assert_eq!(deleted_mappings(maps, rustix::fs::makedev(254, 0)).collect::<Vec<_>>(), [(42, 0x1000)]);
-    }
-
-    #[test]
-    fn a_cycle_terminates() {
-        check(&["7 (a) S 8 7 7 0", "8 (b) S 7 7 7 0"], 7, &[7, 8]);
-    }
 }

@@ -8,11 +8,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use toolgate_types::tool::ScriptSpec;
 
 use super::{ScriptCall, ScriptError};
+use crate::process::platform;
 
 /// The largest script in bytes.
 const MAX_SOURCE_BYTES: u64 = 16 * 1024 * 1024;
@@ -96,25 +96,8 @@ impl ScriptFile {
     }
 }
 
-fn open(script: &ScriptSpec, read: bool) -> rustix::io::Result<rustix::fd::OwnedFd> {
+fn open(script: &ScriptSpec, read: bool) -> rustix::io::Result<OwnedFd> {
     let ScriptSpec { script_path, folder, .. } = script;
-    // Nonblocking, because opening a pipe would wait for a writer.
-    let how = if read { OFlags::RDONLY | OFlags::NONBLOCK } else { OFlags::PATH } | OFlags::CLOEXEC;
     let Ok(below) = script_path.strip_prefix(folder) else { return Err(Errno::XDEV) };
-    let root = openat(CWD, folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    match openat2(&root, below, how, Mode::empty(), beneath) {
-        Err(Errno::NOSYS) => {
-            // Fallback for kernels without `openat2`: a check before the open, which a writer to the folder could race.
-            let (real, folder) = (fs_err::canonicalize(script_path), fs_err::canonicalize(folder));
-            match (real, folder) {
-                (Ok(real), Ok(folder)) if real.starts_with(&folder) => {
-                    openat(CWD, &real, how | OFlags::NOFOLLOW, Mode::empty())
-                }
-                (Ok(_), Ok(_)) => Err(Errno::XDEV),
-                _ => Err(Errno::NOENT),
-            }
-        }
-        opened => opened,
-    }
+    platform::open_below(folder, below, read)
 }

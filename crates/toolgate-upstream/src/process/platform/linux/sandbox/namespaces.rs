@@ -2,7 +2,7 @@
 //!
 //! The shim [enters](enter) them, and mounts a file system with a size limit on the scratch folder. The first process
 //! inside then [replaces its root](enter_root) by one that holds the allowed paths only, read-only. There is no `/proc`.
-//! When the program has ended, the shim [stores](ScratchMount::store_files) its files in the real scratch folder.
+//! When the program has ended, the shim [stores](store_files) its files in the real scratch folder.
 //! Invariant: nothing outside of the scratch folder can be changed, not even by the owner of a file.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use rustix::mount::{
 };
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use super::SandboxSpec;
+use crate::process::sandbox::{OMITTED_FILE, SandboxSpec};
 
 /// The mount point of the new root until it becomes the root. It exists everywhere, and no allowed path is below it.
 const ROOT: &str = "/proc";
@@ -29,8 +29,6 @@ const ROOT: &str = "/proc";
 /// faster gets "no space left on device".
 const SPARE_BYTES: u64 = 1 << 20;
 const SPARE_FACTOR: u64 = 4;
-/// The file in the real scratch folder with the number of files that were not stored.
-pub(crate) const OMITTED_FILE: &str = ".main.omitted";
 
 /// The file system that is mounted on the scratch folder.
 pub(crate) struct ScratchMount {
@@ -120,20 +118,19 @@ impl ScratchMount {
     fn real_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.real.as_raw_fd()))
     }
+}
 
-    /// Copies the files of the program into the real scratch folder. All processes must have ended.
-    pub(crate) fn store_files(&self) {
-        let real = self.real_path();
-        // Errors count as omitted files.
-        for entry in fs_err::read_dir(&real).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let _ = fs_err::remove_file(&path).or_else(|_| fs_err::remove_dir_all(&path));
-        }
-        let omitted = copy_tree(&self.mounted, &real, self.max_bytes).err().unwrap_or_default();
-        let note = real.join(OMITTED_FILE);
-        let _ =
-            if omitted == 0 { fs_err::remove_file(note) } else { fs_err::write(note, omitted.to_string()) };
+/// Copies the files of the program into the real scratch folder. All processes must have ended.
+pub(crate) fn store_files(mount: &ScratchMount) {
+    let real = mount.real_path();
+    // Errors count as omitted files.
+    for entry in fs_err::read_dir(&real).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let _ = fs_err::remove_file(&path).or_else(|_| fs_err::remove_dir_all(&path));
     }
+    let omitted = copy_tree(&mount.mounted, &real, mount.max_bytes).err().unwrap_or_default();
+    let note = real.join(OMITTED_FILE);
+    let _ = if omitted == 0 { fs_err::remove_file(note) } else { fs_err::write(note, omitted.to_string()) };
 }
 
 /// Copies folders and regular files, without links. Nothing else may write to either folder. Returns the number of files
