@@ -14,6 +14,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod check_deb;
+mod check_macos;
 mod ci;
 mod conformance;
 mod docs;
@@ -89,6 +90,11 @@ enum Command {
         /// The package [default: the newest one below `target/dist`].
         package: Option<std::path::PathBuf>,
     },
+    /// Compile for macOS, and test the portable supervision of processes.
+    ///
+    /// Compiles every target with all lints, without linking, on any system. Installs the standard library for macOS
+    /// with rustup if it is missing.
+    CheckMacos,
     /// Run the long crash tests, which take minutes.
     ///
     /// They kill writers of the log and of the registry, and the executable, 200 times each, and simulate 20,000 power
@@ -126,6 +132,7 @@ fn main() -> ExitCode {
         Command::Fit { check } => fit::run(check),
         Command::Release(options) => release::run(&options),
         Command::CheckDeb { package } => check_deb::run(package.as_deref()),
+        Command::CheckMacos => check_macos::run(),
         Command::Crash => test::crash(),
         Command::Soak { load, seconds } => test::soak(load, seconds),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),

@@ -168,7 +168,7 @@ fn is_version(text: &str) -> bool {
 /// Today in UTC, from `date`: one line is not worth a library of dates.
 fn today() -> anyhow::Result<String> {
     let mut command = std::process::Command::new("date");
-    command.args(["--utc", "+%Y-%m-%d"]);
+    command.args(["-u", "+%Y-%m-%d"]);
     Ok(program::stdout(command)?.trim().to_owned())
 }
 
@@ -207,8 +207,11 @@ fn build_packages() -> anyhow::Result<()> {
 
     let archive = dist.join(format!("{name}.tar.gz"));
     let mut tar = std::process::Command::new("tar");
-    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--create", "--gzip", "--file"]);
-    tar.arg(&archive).arg("--directory").arg(&dist).arg(&name);
+    if cfg!(target_os = "linux") {
+        // Options of GNU tar.
+        tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
+    }
+    tar.args(["-czf"]).arg(&archive).arg("-C").arg(&dist).arg(&name);
     program::stdout(tar)?;
 
     let mut packages = vec![archive];
