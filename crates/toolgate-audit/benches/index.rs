@@ -1,7 +1,9 @@
 //! Times of queries with and without an index, over a log of one day.
 //!
 //! `LOG_RECORDS=1000000 cargo bench -p toolgate-audit --bench index`. Bars: a page of a log of 1,000,000 records in 50 ms;
-//! one call by id, or the rarest filter, of 10,000,000 records in 200 ms.
+//! one call by id, or the rarest filter, of 10,000,000 records in 200 ms. With `LOG_INDEX_ONLY`, only the queries with an
+//! index are measured. With `LOG_FOLDER`, the log of the last hours is written there, the ids of some of its calls are
+//! printed, and nothing is measured: `cargo xtask bench console` shows that log.
 
 #![expect(
     clippy::unwrap_used,
@@ -92,18 +94,36 @@ async fn call(log: &ExecutionLog, number: u64, calls: u64) -> String {
     id
 }
 
-fn measure(what: &str, mut query: impl FnMut() -> usize) {
-    let mut times = Vec::new();
+fn measure(folder: &Path, what: &str, mut query: impl FnMut() -> usize) {
+    evict(folder);
+    let (mut times, mut cpu) = (Vec::new(), Vec::new());
     let mut count = 0;
-    // The first run may read from the disk.
-    while times.len() < 5 && times.iter().sum::<Duration>() < Duration::from_secs(20) {
-        let started = Instant::now();
+    // The first run reads from the disk.
+    while times.len() < 6 && times.iter().sum::<Duration>() < Duration::from_secs(20) {
+        let (started, before) = (Instant::now(), cpu_time());
         count = query();
         times.push(started.elapsed());
+        cpu.push(cpu_time() - before);
     }
     let millis = |time: &Duration| time.as_secs_f64() * 1e3;
-    let (first, best) = (millis(&times[0]), millis(times.iter().min().unwrap()));
-    println!("  {what:<42} {first:>9.2} ms first, {best:>9.2} ms best, {count} calls");
+    let (cold, worst) = (millis(&times[0]), millis(times[1..].iter().max().unwrap_or(&times[0])));
+    let cpu = millis(cpu.iter().max().unwrap());
+    println!("  {what:<30} {cold:>9.2} ms from the disk, {worst:>9.2} ms at most then, {cpu:>8.2} ms of CPU, {count} calls");
+}
+
+/// CPU time of this thread: unlike times, it depends little on other work of the machine.
+fn cpu_time() -> Duration {
+    let counts = fs_err::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(counts.split(' ').next().unwrap().parse().unwrap())
+}
+
+/// Removes the files of the log from the page cache.
+fn evict(folder: &Path) {
+    for file in fs_err::read_dir(folder).unwrap() {
+        let file = fs_err::File::open(file.unwrap().path()).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(file.file(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
 }
 
 fn queries(folder: &Path, ids: &[String], until: Timestamp) {
@@ -129,23 +149,36 @@ fn queries(folder: &Path, ids: &[String], until: Timestamp) {
         ("a tool that was never called", CallFilter { tool: text("none"), ..page() }),
         ("a text that is nowhere", CallFilter { grep: text("nowhere"), ..page() }),
     ] {
-        measure(name, || count(filter.clone()));
+        measure(folder, name, || count(filter.clone()));
     }
     let mut ids = ids.iter().cycle();
-    measure("one call by id", || usize::from(reader.show(ids.next().unwrap()).unwrap().is_some()));
-    measure("an id that does not exist", || {
+    measure(folder, "one call by id", || usize::from(reader.show(ids.next().unwrap()).unwrap().is_some()));
+    measure(folder, "an id that does not exist", || {
         usize::from(reader.show("00000000000000000000000000ff").unwrap().is_some())
     });
 }
 
 fn main() {
+    if let Some(folder) = std::env::var_os("LOG_EXISTING") {
+        let folder = Path::new(&folder);
+        let ids: Vec<String> = std::env::var("LOG_IDS").unwrap().split_whitespace().map(str::to_owned).collect();
+        let started = Instant::now();
+        LogIndexer::new(folder).update(&|| true).unwrap();
+        println!("indexed in {:.2} s", started.elapsed().as_secs_f64());
+        return queries(folder, &ids, Timestamp::now() - jiff::SignedDuration::from_hours(3));
+    }
     let records: u64 =
         std::env::var("LOG_RECORDS").ok().and_then(|count| count.parse().ok()).unwrap_or(200_000);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let start: Timestamp = "2026-11-15T00:00:00Z".parse().unwrap();
+    let kept = std::env::var_os("LOG_FOLDER");
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = kept.as_ref().map_or(temporary.path(), Path::new);
+    let start: Timestamp = match kept {
+        Some(_) => Timestamp::now() - jiff::SignedDuration::from_hours(6),
+        None => "2026-11-15T00:00:00Z".parse().unwrap(),
+    };
     let clock = Arc::new(DayClock(start.as_microsecond().into()));
-    let log = ExecutionLog::open(folder.path(), LogOptions { clock: clock.clone(), ..LogOptions::default() });
+    let log = ExecutionLog::open(folder, LogOptions { clock: clock.clone(), ..LogOptions::default() });
     let log = log.unwrap();
     let calls = records / 2;
     let started = Instant::now();
@@ -168,7 +201,11 @@ fn main() {
     });
     let took = started.elapsed();
     drop(log);
-    let file = folder.path().join("2026-11-15.jsonl");
+    if kept.is_some() {
+        ids.iter().for_each(|id| println!("{id}"));
+        return;
+    }
+    let file = folder.join("2026-11-15.jsonl");
     let bytes = fs_err::metadata(&file).unwrap().len();
     println!("{records} records, {} MiB, written in {:.1} s", bytes >> 20, took.as_secs_f64());
     let until =
@@ -176,13 +213,13 @@ fn main() {
     let until = until.unwrap();
     if std::env::var_os("LOG_INDEX_ONLY").is_none() {
         println!("without an index");
-        queries(folder.path(), &ids, until);
+        queries(folder, &ids, until);
     }
     let started = Instant::now();
-    LogIndexer::new(folder.path()).update(&|| true).unwrap();
+    LogIndexer::new(folder).update(&|| true).unwrap();
     let took = started.elapsed();
-    let index = fs_err::metadata(folder.path().join("2026-11-15.index")).map_or(0, |index| index.len());
+    let index = fs_err::metadata(folder.join("2026-11-15.index")).map_or(0, |index| index.len());
     let each = took.as_secs_f64() * 1e6 / records as f64;
     println!("indexed in {:.2} s ({each:.2} µs a record), {} KiB", took.as_secs_f64(), index >> 10);
-    queries(folder.path(), &ids, until);
+    queries(folder, &ids, until);
 }

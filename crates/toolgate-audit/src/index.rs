@@ -8,7 +8,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use fs_err::File;
 use fs_err::os::unix::fs::FileExt;
@@ -34,6 +36,9 @@ const PROBES: u64 = 8;
 const MAX_OPEN_CALLS: usize = 100_000;
 /// Bytes of entries that are written at once.
 const BATCH_BYTES: usize = 256 << 10;
+/// Bytes of entries that a reader reads first, and at most at once.
+const FIRST_READ_BYTES: u64 = 64 << 10;
+const MAX_READ_BYTES: u64 = 4 << 20;
 
 /// Start of an index; the last byte is the version of the format. The length of the valid part follows.
 const MAGIC: [u8; 8] = *b"tgindex\x01";
@@ -45,9 +50,9 @@ const TRAILER_BYTES: usize = 16;
 /// Maximum length of an entry that a reader accepts.
 const MAX_ENTRY_BYTES: u64 = 64 << 20;
 
-/// One block of a day's file.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct IndexEntry {
+/// The fixed part of an entry: one block of a day's file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct EntryHead {
     /// Place of the block in the file.
     pub(crate) offset: u64,
     pub(crate) length: u64,
@@ -62,24 +67,26 @@ pub(crate) struct IndexEntry {
     last_hash: u64,
     /// True if the block has ends without a known begin: it cannot be skipped.
     pub(crate) has_unknown: bool,
-    /// Calls that begin in the block and do not end in it, and those that end in it and began before.
-    pub(crate) begins: Vec<u64>,
-    pub(crate) ends: Vec<u64>,
-    bloom: Vec<u64>,
 }
 
-impl IndexEntry {
+impl EntryHead {
     /// Returns the offset after the block.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.length
     }
+}
 
-    /// Returns false if no record of the block has the term.
-    pub(crate) fn may_contain(&self, term: u64) -> bool {
-        let bits = self.bloom.len() as u64 * 64;
-        bits > 0 && probes(term, bits).all(|bit| self.bloom[(bit / 64) as usize] & 1 << (bit % 64) != 0)
-    }
+/// An entry that is not written yet.
+#[derive(Debug, Default)]
+struct NewEntry {
+    head: EntryHead,
+    /// Calls that begin in the block and do not end in it, and those that end in it and began before.
+    begins: Vec<u64>,
+    ends: Vec<u64>,
+    bloom: Vec<u64>,
+}
 
+impl NewEntry {
     fn fill_bloom(&mut self, terms: &mut Vec<u64>) {
         terms.sort_unstable();
         terms.dedup();
@@ -93,16 +100,17 @@ impl IndexEntry {
     fn write(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let counts = (self.begins.len() as u64) << 32 | self.ends.len() as u64;
+        let head = &self.head;
         let fixed = [
-            self.offset,
-            self.length,
-            self.first_seq,
-            self.last_seq,
-            self.min_time.cast_unsigned(),
-            self.max_time.cast_unsigned(),
-            self.max_micros,
-            self.last_hash,
-            u64::from(self.has_unknown),
+            head.offset,
+            head.length,
+            head.first_seq,
+            head.last_seq,
+            head.min_time.cast_unsigned(),
+            head.max_time.cast_unsigned(),
+            head.max_micros,
+            head.last_hash,
+            u64::from(head.has_unknown),
             counts,
         ];
         let words = fixed.iter().chain(&self.begins).chain(&self.ends).chain(&self.bloom);
@@ -112,9 +120,40 @@ impl IndexEntry {
         let length = (out.len() - start + 8) as u64;
         out.extend(length.to_le_bytes());
     }
+}
+
+/// An entry as read. Its lists stay where they were read, because most entries are looked at for one term only.
+#[derive(Debug)]
+pub(crate) struct IndexEntry {
+    pub(crate) head: EntryHead,
+    batch: Arc<Vec<u8>>,
+    /// Places in the batch: the calls that begin in the block, those that end in it, and the Bloom filter.
+    begins: Range<usize>,
+    ends: Range<usize>,
+    bloom: Range<usize>,
+}
+
+impl IndexEntry {
+    /// Calls that begin in the block and do not end in it.
+    pub(crate) fn begins(&self) -> impl Iterator<Item = u64> {
+        words(&self.batch[self.begins.clone()])
+    }
+
+    /// Calls that end in the block and began before.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = u64> {
+        words(&self.batch[self.ends.clone()])
+    }
+
+    /// Returns false if no record of the block has the term.
+    pub(crate) fn may_contain(&self, term: u64) -> bool {
+        let bloom = &self.batch[self.bloom.clone()];
+        let bits = bloom.len() as u64 * 8;
+        bits > 0 && probes(term, bits).all(|bit| bloom[(bit / 8) as usize] & 1 << (bit % 8) != 0)
+    }
 
     /// Parses an entry with its trailer. Returns `None` if it is damaged.
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    fn parse(batch: &Arc<Vec<u8>>, place: Range<usize>) -> Option<Self> {
+        let bytes = &batch[place.clone()];
         let content = &bytes[..bytes.len().checked_sub(TRAILER_BYTES)?];
         let trailer = &bytes[content.len()..];
         if content.len() < FIXED_BYTES
@@ -125,10 +164,12 @@ impl IndexEntry {
             return None;
         }
         let counts = word(content, 9);
-        let (begins, ends) =
-            (usize::try_from(counts >> 32).ok()?, usize::try_from(counts & u64::from(u32::MAX)).ok()?);
-        let words = || content[FIXED_BYTES..].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
-        let entry = Self {
+        let bytes_of = |count: u64| usize::try_from(count * 8).ok();
+        let begins = place.start + FIXED_BYTES;
+        let ends = begins.checked_add(bytes_of(counts >> 32)?)?;
+        let bloom = ends.checked_add(bytes_of(counts & u64::from(u32::MAX))?)?;
+        let end = place.start + content.len();
+        let head = EntryHead {
             offset: word(content, 0),
             length: word(content, 1),
             first_seq: word(content, 2),
@@ -138,12 +179,14 @@ impl IndexEntry {
             max_micros: word(content, 6),
             last_hash: word(content, 7),
             has_unknown: word(content, 8) != 0,
-            begins: words().take(begins).collect(),
-            ends: words().skip(begins).take(ends).collect(),
-            bloom: words().skip(begins + ends).collect(),
         };
-        (entry.begins.len() == begins && entry.ends.len() == ends).then_some(entry)
+        let batch = Arc::clone(batch);
+        (bloom <= end).then(|| Self { head, batch, begins: begins..ends, ends: ends..bloom, bloom: bloom..end })
     }
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
 }
 
 /// Returns the word at an index of a text that is long enough.
@@ -186,7 +229,7 @@ fn committed_length(index: &File) -> io::Result<Option<u64>> {
 }
 
 /// Returns true if the line before `offset` is the last one of the entry.
-fn is_anchored(file: &File, entry: &IndexEntry) -> io::Result<bool> {
+fn is_anchored(file: &File, entry: &EntryHead) -> io::Result<bool> {
     if file.metadata()?.len() < entry.end() {
         return Ok(false);
     }
@@ -201,11 +244,13 @@ fn is_anchored(file: &File, entry: &IndexEntry) -> io::Result<bool> {
 /// Reads the entries of an index, last one first.
 pub(crate) struct BackwardEntries {
     index: File,
-    /// Offset of the buffer in the index.
+    /// Offset of the batch in the index.
     start: u64,
-    buffer: Vec<u8>,
-    /// Length of the unread part of the buffer.
+    batch: Arc<Vec<u8>>,
+    /// Length of the unread part of the batch.
     end: usize,
+    /// Bytes to read next: a page needs the last entries only, and a rare call all of them.
+    next_size: u64,
     /// End of the next block in the day's file.
     next_end: u64,
 }
@@ -218,13 +263,16 @@ impl BackwardEntries {
             index => index?,
         };
         let Some(length) = committed_length(&index)? else { return Ok(None) };
-        let mut entries = Self { index, start: length, buffer: Vec::new(), end: 0, next_end: 0 };
-        let Some(last) = entries.read_entry()?.filter(|last| last.length > 0) else { return Ok(None) };
-        if !is_anchored(file, &last)? {
+        let mut entries =
+            Self { index, start: length, batch: Arc::default(), end: 0, next_size: FIRST_READ_BYTES, next_end: 0 };
+        let Some(last) = entries.read_entry()?.filter(|last| last.head.length > 0) else { return Ok(None) };
+        if !is_anchored(file, &last.head)? {
             return Ok(None);
         }
-        let next_end = last.end();
-        Ok(Some(Self { index: entries.index, start: length, buffer: Vec::new(), end: 0, next_end }))
+        // The last entry is read again.
+        entries.end = entries.batch.len();
+        entries.next_end = last.head.end();
+        Ok(Some(entries))
     }
 
     /// Returns the end of the next block in the day's file: everything before it is indexed.
@@ -235,10 +283,10 @@ impl BackwardEntries {
     /// Reads the previous entry. Returns `None` at the start of the index, or if the entry is damaged.
     pub(crate) fn entry(&mut self) -> io::Result<Option<IndexEntry>> {
         let Some(entry) = self.read_entry()? else { return Ok(None) };
-        if entry.end() != self.next_end || entry.length == 0 {
+        if entry.head.end() != self.next_end || entry.head.length == 0 {
             return Ok(None);
         }
-        self.next_end = entry.offset;
+        self.next_end = entry.head.offset;
         Ok(Some(entry))
     }
 
@@ -246,14 +294,14 @@ impl BackwardEntries {
         if !self.load(8)? {
             return Ok(None);
         }
-        let length = word(&self.buffer[self.end - 8..self.end], 0);
+        let length = word(&self.batch[self.end - 8..self.end], 0);
         let Some(size) = usize::try_from(length).ok().filter(|_| length <= MAX_ENTRY_BYTES) else {
             return Ok(None);
         };
         if size < FIXED_BYTES + TRAILER_BYTES || !self.load(size)? {
             return Ok(None);
         }
-        let entry = IndexEntry::parse(&self.buffer[self.end - size..self.end]);
+        let entry = IndexEntry::parse(&self.batch, self.end - size..self.end);
         self.end -= size;
         Ok(entry)
     }
@@ -264,16 +312,17 @@ impl BackwardEntries {
             return Ok(true);
         }
         let left = self.start - HEADER_BYTES;
-        let more = ((size - self.end) as u64).max(BATCH_BYTES as u64).min(left);
+        let more = ((size - self.end) as u64).max(self.next_size).min(left);
         if (self.end as u64) + more < size as u64 {
             return Ok(false);
         }
+        self.next_size = (self.next_size * 2).min(MAX_READ_BYTES);
         let more = usize::try_from(more).map_err(io::Error::other)?;
-        let mut buffer = vec![0; more + self.end];
-        self.index.read_exact_at(&mut buffer[..more], self.start - more as u64)?;
-        buffer[more..].copy_from_slice(&self.buffer[..self.end]);
+        let mut batch = vec![0; more + self.end];
+        self.index.read_exact_at(&mut batch[..more], self.start - more as u64)?;
+        batch[more..].copy_from_slice(&self.batch[..self.end]);
         self.start -= more as u64;
-        (self.end, self.buffer) = (buffer.len(), buffer);
+        (self.end, self.batch) = (batch.len(), Arc::new(batch));
         Ok(true)
     }
 }
@@ -366,9 +415,9 @@ impl LogIndexer {
         while !is_over && go_on() {
             let (block, begun) = self.next_block(&mut lines, indexed)?;
             // The last block of the newest file is still being written.
-            is_over = block.length < self.sizes.block;
-            if block.length > 0 && !(is_over && is_newest) {
-                indexed = block.end();
+            is_over = block.head.length < self.sizes.block;
+            if block.head.length > 0 && !(is_over && is_newest) {
+                indexed = block.head.end();
                 block.write(&mut batch);
                 if self.open.len() >= MAX_OPEN_CALLS {
                     self.open.clear();
@@ -389,7 +438,7 @@ impl LogIndexer {
     /// of bytes of the file that it covers.
     fn check(&self, day: Date, file: &File, index: &File) -> io::Result<(u64, u64)> {
         if let Some(mut entries) = BackwardEntries::open(&self.folder, day, file)? {
-            let (length, covered) = (entries.start, entries.next_end());
+            let (length, covered) = (entries.start + entries.end as u64, entries.next_end());
             if self.indexed.get(&day) == Some(&covered) {
                 return Ok((length, covered));
             }
@@ -407,23 +456,24 @@ impl LogIndexer {
 
     /// Reads lines until a block is full, or the file ends. Also returns the calls that begin in the block and do not end
     /// in it.
-    fn next_block(&mut self, lines: &mut ForwardLines, offset: u64) -> io::Result<(IndexEntry, OpenCalls)> {
-        let mut entry =
-            IndexEntry { offset, min_time: i64::MAX, max_time: i64::MIN, ..IndexEntry::default() };
+    fn next_block(&mut self, lines: &mut ForwardLines, offset: u64) -> io::Result<(NewEntry, OpenCalls)> {
+        let mut entry = NewEntry::default();
+        let head = &mut entry.head;
+        (head.offset, head.min_time, head.max_time) = (offset, i64::MAX, i64::MIN);
         let (mut terms, mut begun) = (Vec::new(), HashMap::new());
         let mut record = RecordTerms::default();
-        while entry.length < self.sizes.block
+        while head.length < self.sizes.block
             && let Some(line) = lines.line()?
         {
-            entry.length += line.len() as u64 + 1;
+            head.length += line.len() as u64 + 1;
             let Some(line) = RecordLine::parse(line) else { continue };
-            if entry.last_seq == 0 {
-                entry.first_seq = line.seq;
+            if head.last_seq == 0 {
+                head.first_seq = line.seq;
             }
-            (entry.last_seq, entry.last_hash) = (line.seq, hash_bytes(0, line.hash));
+            (head.last_seq, head.last_hash) = (line.seq, hash_bytes(0, line.hash));
             if let Some(time) = line.timestamp() {
-                entry.min_time = entry.min_time.min(time.as_microsecond());
-                entry.max_time = entry.max_time.max(time.as_microsecond());
+                head.min_time = head.min_time.min(time.as_microsecond());
+                head.max_time = head.max_time.max(time.as_microsecond());
             }
             if !record.read(line.members()) {
                 continue;
@@ -434,12 +484,12 @@ impl LogIndexer {
                 begun.insert(record.call, Box::from(record.begin.as_slice()));
                 continue;
             }
-            entry.max_micros = entry.max_micros.max(record.micros);
+            head.max_micros = head.max_micros.max(record.micros);
             if begun.remove(&record.call).is_none() {
                 entry.ends.push(record.call);
                 match self.open.remove(&record.call) {
                     Some(begin) => terms.extend(&begin),
-                    None => entry.has_unknown = true,
+                    None => head.has_unknown = true,
                 }
             }
         }
@@ -461,26 +511,35 @@ fn commit(index: &File, length: u64, entries: &[u8]) -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    fn entry(offset: u64, terms: &[u64]) -> IndexEntry {
-        let mut entry =
-            IndexEntry { offset, length: 7, begins: vec![1, 2], ends: vec![3], ..IndexEntry::default() };
+    fn entry(terms: &[u64]) -> (NewEntry, Vec<u8>) {
+        let head = EntryHead { offset: 5, length: 7, ..EntryHead::default() };
+        let mut entry = NewEntry { head, begins: vec![1, 2], ends: vec![3], bloom: Vec::new() };
         entry.fill_bloom(&mut terms.to_vec());
-        entry
+        let mut bytes = Vec::new();
+        entry.write(&mut bytes);
+        (entry, bytes)
+    }
+
+    fn parse(bytes: &[u8]) -> Option<IndexEntry> {
+        // The place of an entry in a batch is any.
+        let batch = [b"before", bytes, b"after"].concat();
+        IndexEntry::parse(&Arc::new(batch), 6..6 + bytes.len())
     }
 
     #[test]
     fn entries_round_trip_and_damage_is_found() {
-        let entry = entry(5, &[1, 2, 3]);
-        let mut bytes = Vec::new();
-        entry.write(&mut bytes);
-        assert_eq!(IndexEntry::parse(&bytes), Some(entry));
+        let (entry, bytes) = entry(&[1, 2, 3]);
+        let read = parse(&bytes).unwrap();
+        assert_eq!(read.head, entry.head);
+        assert_eq!((read.begins().collect(), read.ends().collect()), (entry.begins, entry.ends));
+        assert!([1, 2, 3].into_iter().all(|term| read.may_contain(term)));
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            assert_eq!(IndexEntry::parse(&damaged), None, "byte {at}");
+            assert!(parse(&damaged).is_none(), "byte {at}");
         }
         for length in 0..bytes.len() {
-            assert_eq!(IndexEntry::parse(&bytes[..length]), None, "{length} bytes");
+            assert!(parse(&bytes[..length]).is_none(), "{length} bytes");
         }
     }
 
@@ -488,7 +547,7 @@ mod tests {
     fn few_blocks_are_read_in_vain() {
         let mut random = fastrand::Rng::with_seed(7);
         let terms: Vec<_> = (0..500).map(|_| random.u64(..)).collect();
-        let entry = entry(0, &terms);
+        let entry = parse(&entry(&terms).1).unwrap();
         assert!(terms.iter().all(|term| entry.may_contain(*term)));
         let wrong = (0..100_000).filter(|_| entry.may_contain(random.u64(..))).count();
         assert!(wrong < 200, "{wrong} of 100,000");

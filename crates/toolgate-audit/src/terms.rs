@@ -3,6 +3,9 @@
 //! Members are read from the line as written, without parsing JSON: their order is fixed, and the bodies come last,
 //! because they can be large. Invariant: the hash of a member in a line equals that of the same value in a filter.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
 use memchr::memchr2;
 
 /// A member that filters select by.
@@ -52,6 +55,27 @@ fn mix(mut hash: u64) -> u64 {
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     hash ^ (hash >> 33)
+}
+
+/// Values by term. A query of a long log looks up each call that crosses the border of a block.
+pub(crate) type TermMap<V> = HashMap<u64, V, BuildHasherDefault<TermHasher>>;
+
+/// Takes a term as its own hash: its bits are mixed already.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct TermHasher(u64);
+
+impl Hasher for TermHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = mix(hash_bytes(self.0, bytes));
+    }
+
+    fn write_u64(&mut self, term: u64) {
+        self.0 = term;
+    }
 }
 
 /// A begin or an end, as far as it is searched by.

@@ -20,7 +20,7 @@ use super::{CallFilter, LogReader, LoggedCall, OPEN, RecordKey};
 use crate::chain::RecordLine;
 use crate::folder;
 use crate::index::{BackwardEntries, IndexEntry};
-use crate::terms::{TermField, term, term_of};
+use crate::terms::{TermField, TermMap, term, term_of};
 
 /// Bytes of a file without an index that are read at once, at least.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -101,13 +101,13 @@ impl DayBlocks {
                     self.entries = None;
                     continue;
                 };
-                self.end = entry.offset;
+                self.end = entry.head.offset;
                 return Ok(Some(FileBlock {
                     file: Arc::clone(&self.file),
-                    offset: entry.offset,
-                    length: entry.length,
-                    first_seq: entry.first_seq,
-                    last_seq: entry.last_seq,
+                    offset: entry.head.offset,
+                    length: entry.head.length,
+                    first_seq: entry.head.first_seq,
+                    last_seq: entry.head.last_seq,
                     content: BlockContent::Indexed(Box::new(entry)),
                 }));
             }
@@ -270,9 +270,9 @@ pub(super) struct NewestCalls {
     since: i64,
     until: i64,
     /// Ends without their begin so far, by the call. Bounded by the number of concurrent calls.
-    ends: HashMap<u64, AwaitedBegin>,
+    ends: TermMap<AwaitedBegin>,
     /// Begins with an end that may be in another file, because the clock was set back at midnight.
-    begins: HashMap<u64, (u64, Vec<u8>)>,
+    begins: TermMap<(u64, Vec<u8>)>,
     ready: BinaryHeap<ReadyCall>,
     is_over: bool,
 }
@@ -307,8 +307,8 @@ impl NewestCalls {
             until: filter.until.map_or(i64::MAX, ceil_microsecond),
             filter,
             blocks,
-            ends: HashMap::new(),
-            begins: HashMap::new(),
+            ends: TermMap::default(),
+            begins: TermMap::default(),
             ready: BinaryHeap::new(),
             is_over: false,
         })
@@ -359,13 +359,13 @@ impl NewestCalls {
             BlockContent::Read(bytes) => (bytes, true),
             BlockContent::Indexed(entry) => {
                 let may_match = self.may_match(&entry);
-                let is_in_time = entry.max_time >= self.since && entry.min_time < self.until;
+                let is_in_time = entry.head.max_time >= self.since && entry.head.min_time < self.until;
                 let begins_any = |is_awaited: fn(&AwaitedBegin) -> bool| {
-                    entry.begins.iter().any(|call| self.ends.get(call).is_some_and(is_awaited))
+                    entry.begins().any(|call| self.ends.get(&call).is_some_and(is_awaited))
                 };
                 let begins_read = begins_any(|awaited| matches!(awaited, AwaitedBegin::Read(..)));
                 let begins_skipped = begins_any(|awaited| matches!(awaited, AwaitedBegin::Skipped(_)));
-                let has_ends = may_match && entry.ends.iter().any(|call| self.begins.contains_key(call));
+                let has_ends = may_match && entry.ends().any(|call| self.begins.contains_key(&call));
                 let must_read = is_interleaved || begins_read || has_ends;
                 if !must_read && !(is_in_time && (may_match || begins_skipped)) {
                     self.skip_block(&entry, &part, may_match);
@@ -388,28 +388,28 @@ impl NewestCalls {
     fn may_match(&self, entry: &IndexEntry) -> bool {
         let filter = &self.filter;
         if filter.status.as_deref() == Some(OPEN)
-            && !entry.begins.iter().any(|call| !self.ends.contains_key(call))
+            && !entry.begins().any(|call| !self.ends.contains_key(&call))
         {
             return false;
         }
-        if entry.has_unknown {
+        if entry.head.has_unknown {
             return true;
         }
-        filter.slower_micros.is_none_or(|micros| entry.max_micros >= micros)
+        filter.slower_micros.is_none_or(|micros| entry.head.max_micros >= micros)
             && self.terms.iter().all(|term| entry.may_contain(*term))
     }
 
     fn skip_block(&mut self, entry: &IndexEntry, part: &FilePart, may_match: bool) {
-        for call in &entry.begins {
-            self.ends.remove(call);
+        for call in entry.begins() {
+            self.ends.remove(&call);
         }
-        for call in &entry.ends {
-            if self.begins.remove(call).is_some() {
+        for call in entry.ends() {
+            if self.begins.remove(&call).is_some() {
                 continue;
             }
             let awaited =
                 if may_match { AwaitedBegin::Skipped(part.clone()) } else { AwaitedBegin::Unwanted };
-            self.ends.insert(*call, awaited);
+            self.ends.insert(call, awaited);
         }
     }
 
