@@ -1,7 +1,8 @@
 //! Registry entries with their secrets masked, for people to read and to send back.
 //!
 //! A masked entry can be edited and sent back: a string that is still masked keeps its stored value. Invariant: a stored
-//! secret returns only to the place that it is stored at, so no change moves it to another key.
+//! secret returns only to the place that it is stored at, and only while the entry leads to the same hosts: no change moves
+//! it to another key, or sends it to another server.
 
 use serde_json::{Map, Value as Json};
 use toolgate_redact::{mask, mask_config};
@@ -10,10 +11,16 @@ use toolgate_types::secret::MASK;
 
 use super::Runtime;
 
-/// A masked string at a place where no such string is stored.
+/// A stored secret cannot be put back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the value of `{0}` is masked, and no such value is stored")]
-pub struct MaskedValue(pub String);
+pub enum MaskedValue {
+    /// A masked string at a place where no such string is stored.
+    #[error("the value of `{0}` is masked, and no such value is stored")]
+    Unknown(String),
+    /// The secrets of an entry would be sent to another host.
+    #[error("`{0}` leads to another host, so the stored secrets of the entry must be sent again")]
+    Moved(String),
+}
 
 impl Runtime {
     /// Returns an entry with its secrets masked.
@@ -26,17 +33,86 @@ impl Runtime {
         secret_places(entry, &self.secrets())
     }
 
-    /// Puts the stored values back in place of masked strings.
+    /// Puts the stored values back in place of masked strings. With `merge`, the entry is merged into the stored one.
     ///
     /// # Errors
-    /// If a masked string has no stored value at its place.
+    /// If a masked string has no stored value at its place, or stored secrets would go to another host.
     pub fn restore_masked(
         &self,
         entry: &mut Map<String, Json>,
         stored: Option<&Map<String, Json>>,
+        merge: bool,
     ) -> Result<(), MaskedValue> {
-        let masked = stored.map(|stored| self.masked_entry(stored));
-        restore_members(entry, stored, masked.as_ref(), "")
+        restore_entry(entry, stored, merge, &self.secrets())
+    }
+}
+
+fn restore_entry(
+    entry: &mut Map<String, Json>,
+    stored: Option<&Map<String, Json>>,
+    merge: bool,
+    known: &[Secret],
+) -> Result<(), MaskedValue> {
+    let masked = stored.map(|stored| masked_entry(stored, known));
+    if let (Some(stored), Some(masked)) = (stored, &masked)
+        && let Some(place) = moved_url(&Json::Object(entry.clone()), &Json::Object(stored.clone()), "")
+        && keeps_members(stored, masked, entry, merge)
+    {
+        return Err(MaskedValue::Moved(place));
+    }
+    restore_members(entry, stored, masked.as_ref(), "")
+}
+
+/// Finds a URL of an entry that has another origin than the one stored at its place.
+fn moved_url(entry: &Json, stored: &Json, path: &str) -> Option<String> {
+    match entry {
+        Json::String(text) => {
+            let origin = origin(text)?;
+            let before = stored.as_str().and_then(self::origin);
+            (before != Some(origin)).then(|| path.to_owned())
+        }
+        Json::Array(items) => items.iter().enumerate().find_map(|(at, item)| {
+            moved_url(item, stored.get(at).unwrap_or(&Json::Null), &format!("{path}[{at}]"))
+        }),
+        Json::Object(members) => members.iter().find_map(|(key, value)| {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            moved_url(value, stored.get(key).unwrap_or(&Json::Null), &path)
+        }),
+        _ => None,
+    }
+}
+
+/// The part of a URL before its path. `None` for other strings.
+fn origin(text: &str) -> Option<&str> {
+    let start = text.find("://")? + 3;
+    let length = text[start..].find(['/', '?', '#']).unwrap_or(text.len() - start);
+    Some(&text[..start + length])
+}
+
+/// Returns true if a stored secret would be part of the entry after the change.
+fn keeps_members(
+    stored: &Map<String, Json>,
+    masked: &Map<String, Json>,
+    entry: &Map<String, Json>,
+    merge: bool,
+) -> bool {
+    let masked = |key: &str| masked.get(key).unwrap_or(&Json::Null);
+    stored.iter().any(|(key, stored)| match entry.get(key) {
+        Some(given) => keeps(stored, masked(key), given, merge),
+        None => merge && stored != masked(key),
+    })
+}
+
+fn keeps(stored: &Json, masked: &Json, given: &Json, merge: bool) -> bool {
+    match (stored, masked, given) {
+        (Json::Object(stored), Json::Object(masked), Json::Object(given)) => {
+            keeps_members(stored, masked, given, merge)
+        }
+        (Json::Array(stored), Json::Array(masked), Json::Array(given)) => {
+            let both = stored.iter().zip(masked).zip(given);
+            both.into_iter().any(|((stored, masked), given)| keeps(stored, masked, given, merge))
+        }
+        (stored, masked, given) => stored != masked && given == masked,
     }
 }
 
@@ -119,7 +195,7 @@ fn restore(
                 *value = stored.clone();
                 Ok(())
             }
-            _ => Err(MaskedValue(path.to_owned())),
+            _ => Err(MaskedValue::Unknown(path.to_owned())),
         },
         Json::Array(items) => {
             for (at, item) in items.iter_mut().enumerate() {
@@ -198,9 +274,39 @@ mod tests {
             (json!({ "env": { "API_KEY": "x ***" } }), "env.API_KEY"),
         ] {
             let refused = restore_members(&mut map(moved), Some(&stored()), Some(&masked()), "");
-            assert_eq!(refused, Err(MaskedValue(path.to_owned())));
+            assert_eq!(refused, Err(MaskedValue::Unknown(path.to_owned())));
         }
         let new = restore_members(&mut map(json!({ "env": { "API_KEY": "***" } })), None, None, "");
-        assert_eq!(new, Err(MaskedValue("env.API_KEY".to_owned())));
+        assert_eq!(new, Err(MaskedValue::Unknown("env.API_KEY".to_owned())));
+    }
+
+    /// Who may write entries but not read their secrets must not get them by a change of the URL.
+    #[test]
+    fn secrets_are_not_sent_to_another_host() {
+        let token = format!("ghp_{}", "aB3d".repeat(9));
+        let stored = map(json!({
+            "url": "https://a.test/mcp",
+            "headers": { "Authorization": format!("Bearer {token}"), "X-Team": "blue" },
+        }));
+        let change = |entry: Json, merge| {
+            let mut entry = map(entry);
+            restore_entry(&mut entry, Some(&stored), merge, &[]).map(|()| entry)
+        };
+        let masked = masked_entry(&stored, &[])["headers"]["Authorization"].clone();
+        let headers = json!({ "Authorization": masked });
+        let moved = || Err(MaskedValue::Moved("url".to_owned()));
+        for url in ["https://b.test/mcp", "https://a.test@b.test/mcp", "https://a.test:444/mcp", "http://a.test/mcp"] {
+            assert_eq!(change(json!({ "url": url, "headers": headers }), false), moved(), "{url}");
+            assert_eq!(change(json!({ "url": url }), true), moved(), "the header stays: {url}");
+        }
+        let other = json!({ "headers": { "X-Team": "red" }, "oauth": { "token_url": "https://b.test/" } });
+        assert_eq!(change(other, true), Err(MaskedValue::Moved("oauth.token_url".to_owned())));
+        let allowed = change(json!({ "url": "https://a.test/v2", "headers": headers }), false).unwrap();
+        assert_eq!(allowed["headers"]["Authorization"], format!("Bearer {token}"), "another path of the host");
+        // Without the stored secret, the entry may lead anywhere.
+        let new = json!({ "url": "https://b.test/", "headers": { "Authorization": "Bearer other" } });
+        assert!(change(new.clone(), false).is_ok() && change(new, true).is_ok());
+        assert!(change(json!({ "url": "https://b.test/" }), false).is_ok());
+        assert!(change(json!({ "url": "https://b.test/", "headers": null }), true).is_ok());
     }
 }

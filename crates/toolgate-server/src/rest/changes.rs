@@ -142,11 +142,12 @@ pub(super) fn registry(gateway: &Gateway) -> Result<&Registry, HttpError> {
 pub(super) fn restore_masked(gateway: &Gateway, op: &mut EntryOp) -> Result<(), HttpError> {
     let stored =
         if matches!(op.action, EntryAction::Add(_)) { None } else { gateway.stored_entry(op.kind, &op.name) };
+    let merge = matches!(op.action, EntryAction::Patch(_));
     let (EntryAction::Add(entry) | EntryAction::Replace(entry) | EntryAction::Patch(entry)) = &mut op.action
     else {
         return Ok(());
     };
-    gateway.runtime.restore_masked(entry, stored.as_ref()).map_err(|error| {
+    gateway.runtime.restore_masked(entry, stored.as_ref(), merge).map_err(|error| {
         HttpError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", error.to_string())
             .hint("send the value, or refer to a variable of the project as `${NAME}`")
     })

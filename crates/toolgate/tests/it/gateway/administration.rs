@@ -181,6 +181,14 @@ fn servers_are_shown_and_sent_back_without_their_secrets() {
     assert_eq!(put.status, 200, "{put:?}");
     let written: Json = serde_json::from_str(&gateway.program.read("mcp.json")).expect("JSON");
     assert_eq!(written["servers"]["s"]["env"], json!({ "API_KEY": "a-very-secret-value", "LEVEL": "info" }));
+    // A secret does not go to a URL of the choice of a caller that cannot read it.
+    let sent = json!({ "url": "https://example.com/mcp", "env": { "API_KEY": "***" } });
+    let refused = send(&gateway, "PUT /v1/servers/s", None, &sent);
+    assert!(refused.status == 422 && refused.body.contains("leads to another host"), "{refused:?}");
+    let mut tested = sent.clone();
+    tested["name"] = json!("s");
+    let refused = send(&gateway, "POST /v1/servers/test", None, &tested);
+    assert!(refused.status == 422 && refused.body.contains("leads to another host"), "{refused:?}");
     let moved = json!({ "env": { "OTHER": "***" } });
     let refused = send(&gateway, "PATCH /v1/servers/s", None, &moved);
     assert_eq!((refused.status, refused.code()), (422, "invalid".to_owned()), "{refused:?}");
