@@ -50,33 +50,48 @@ impl StreamLimits {
     /// # Errors
     /// The caller has too many.
     pub(crate) fn acquire(&self, caller: &CallerId) -> Result<StreamPermit, HttpError> {
-        let mut open = self.open.lock();
-        let count = open.entry(caller.clone()).or_default();
-        if *count >= self.max_per_caller.load(Ordering::Relaxed) {
+        let most = self.max_per_caller.load(Ordering::Relaxed);
+        StreamPermit::acquire(&self.open, caller, most).map_err(|count| {
             let message = format!("this caller has {count} open streams, which is the limit");
-            return Err(HttpError::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                ErrorCode::Overloaded.label(),
-                message,
-            )
-            .hint("close one first; `serve.max_streams_per_caller` sets the limit"));
-        }
-        *count += 1;
-        Ok(StreamPermit { caller: caller.clone(), open: Arc::clone(&self.open) })
+            HttpError::new(StatusCode::TOO_MANY_REQUESTS, ErrorCode::Overloaded.label(), message)
+                .hint("close one first; `serve.max_streams_per_caller` sets the limit")
+        })
     }
 }
 
-/// Streams of one kind that all callers may have open together.
-pub(crate) struct StreamSlots(Arc<Semaphore>);
+/// Streams of one kind that all callers may have open together. One caller may have a quarter of them.
+pub(crate) struct StreamSlots {
+    all: Arc<Semaphore>,
+    max_share: u32,
+    shares: Arc<Mutex<HashMap<CallerId, u32>>>,
+}
 
 impl StreamSlots {
-    pub(crate) fn new(max_streams: usize) -> Self {
-        Self(Arc::new(Semaphore::new(max_streams)))
+    pub(crate) fn new(max_streams: u16) -> Self {
+        let all = Arc::new(Semaphore::new(max_streams.into()));
+        Self { all, max_share: u32::from(max_streams / 4).max(1), shares: Arc::default() }
     }
+
+    fn reserve(&self, caller: &CallerId) -> Result<(OwnedSemaphorePermit, StreamPermit), HttpError> {
+        let refused = |message: &str| {
+            HttpError::new(StatusCode::TOO_MANY_REQUESTS, ErrorCode::Overloaded.label(), message)
+                .retry_after(RETRY_AFTER)
+        };
+        let share = StreamPermit::acquire(&self.shares, caller, self.max_share);
+        let share = share.map_err(|_| refused("this caller has too many streams of this kind open"))?;
+        let slot = Arc::clone(&self.all).try_acquire_owned();
+        Ok((slot.map_err(|_| refused("too many streams are open"))?, share))
+    }
+}
+
+/// A stream of a kind that counts for its caller, until dropped.
+pub(crate) struct ReservedStream {
+    _slot: (OwnedSemaphorePermit, StreamPermit),
+    _permit: StreamPermit,
 }
 
 impl Gateway {
-    /// Reserves a stream of a kind for a caller, until both permits are dropped.
+    /// Reserves a stream of a kind for a caller.
     ///
     /// # Errors
     /// This caller, or all callers together, have too many.
@@ -84,13 +99,8 @@ impl Gateway {
         &self,
         slots: &StreamSlots,
         caller: &CallerId,
-    ) -> Result<(OwnedSemaphorePermit, StreamPermit), HttpError> {
-        let slot = Arc::clone(&slots.0).try_acquire_owned().map_err(|_| {
-            let code = ErrorCode::Overloaded.label();
-            HttpError::new(StatusCode::TOO_MANY_REQUESTS, code, "too many streams are open")
-                .retry_after(RETRY_AFTER)
-        })?;
-        Ok((slot, self.streams.acquire(caller)?))
+    ) -> Result<ReservedStream, HttpError> {
+        Ok(ReservedStream { _slot: slots.reserve(caller)?, _permit: self.streams.acquire(caller)? })
     }
 
     /// Renders events as a response that ends with the gateway, and with the credential that opened it.
@@ -120,6 +130,21 @@ pub(crate) struct StreamPermit {
 }
 
 impl StreamPermit {
+    /// Counts one more stream of a caller. The error is the number of its streams, if there are as many as allowed.
+    fn acquire(
+        open: &Arc<Mutex<HashMap<CallerId, u32>>>,
+        caller: &CallerId,
+        most: u32,
+    ) -> Result<Self, u32> {
+        let mut counts = open.lock();
+        let count = counts.entry(caller.clone()).or_default();
+        if *count >= most {
+            return Err(*count);
+        }
+        *count += 1;
+        Ok(Self { caller: caller.clone(), open: Arc::clone(open) })
+    }
+
     /// Keeps the permit until the stream of a reply ends. A reply without a stream releases it.
     pub(crate) fn hold(self, reply: HttpReply) -> HttpReply {
         let ReplyBody::Events(events) = reply.body else { return reply };
@@ -154,4 +179,18 @@ fn streams_are_limited_per_caller() {
     assert!(acquire("ann").is_ok());
     drop(second);
     assert!(limits.open.lock().is_empty());
+}
+
+#[test]
+fn one_caller_cannot_take_the_streams_of_all() {
+    let slots = StreamSlots::new(8);
+    let [ann, bob] = ["ann", "bob"].map(|id| id.parse::<CallerId>().unwrap());
+    let of_ann: Vec<_> = (0..2).map(|_| slots.reserve(&ann).ok()).collect();
+    assert!(of_ann.iter().all(Option::is_some));
+    assert!(slots.reserve(&ann).is_err_and(|error| error.status == StatusCode::TOO_MANY_REQUESTS));
+    let of_bob = slots.reserve(&bob);
+    assert!(of_bob.is_ok());
+    drop(of_ann);
+    assert!(slots.reserve(&ann).is_ok());
+    assert_eq!(slots.shares.lock().len(), 1, "callers without streams are forgotten");
 }

@@ -40,7 +40,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Events that a slow stream may lag behind, and that are kept for streams that reconnect.
 const MAX_KEPT: usize = 512;
 /// Streams of all callers. `serve.max_streams_per_caller` limits those of one.
-const MAX_STREAMS: usize = 256;
+const MAX_STREAMS: u16 = 256;
 /// Kinds of events.
 const KINDS: [&str; 9] =
     ["server", "definition", "tool", "question", "run", "caller", "policy", "executions", "log"];

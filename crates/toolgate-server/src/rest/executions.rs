@@ -39,7 +39,7 @@ use crate::streams::StreamSlots;
 /// Queries that run at the same time. Each reads files.
 const MAX_READERS: usize = 4;
 /// Streams open at the same time. Each polls the log several times a second.
-const MAX_STREAMS: usize = 32;
+const MAX_STREAMS: u16 = 32;
 /// Executions per page: default and maximum.
 const DEFAULT_PAGE: usize = 50;
 const MAX_PAGE: usize = 1_000;
