@@ -24,6 +24,8 @@ pub(super) struct IssuerMetadata {
     pub(super) authorization_endpoint: Option<String>,
     pub(super) token_endpoint: Option<String>,
     pub(super) token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    /// RFC 9207: responses of the authorization endpoint name the issuer.
+    pub(super) authorization_response_iss_parameter_supported: Option<bool>,
 }
 
 /// HTTP client for one issuer.

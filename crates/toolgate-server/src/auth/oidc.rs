@@ -64,6 +64,8 @@ struct Endpoints {
     token: Url,
     /// The secret of the client is sent in the form, because the issuer does not support Basic authentication.
     secret_in_form: bool,
+    /// Its responses name it: one that does not may be the response of another issuer.
+    names_itself: bool,
 }
 
 /// The tokens of a login.
@@ -115,6 +117,7 @@ impl LoginProvider {
             authorization: url("authorization_endpoint", &metadata.authorization_endpoint)?,
             token: url("token_endpoint", &metadata.token_endpoint)?,
             secret_in_form: supports("client_secret_post") && !supports("client_secret_basic"),
+            names_itself: metadata.authorization_response_iss_parameter_supported == Some(true),
         })
     }
 
@@ -122,6 +125,18 @@ impl LoginProvider {
         tracing::warn!(issuer = self.issuer, "a login is not possible: {why}");
         HttpError::unavailable(format!("`{}` cannot be used for a login now", self.login.label))
             .hint("log in with an API key; the log of the gateway has the reason")
+    }
+
+    /// Checks that a response is one of this issuer (RFC 9207), before its code is sent anywhere.
+    ///
+    /// # Errors
+    /// If the response names another issuer, or none although this one always names itself.
+    pub(crate) async fn check_response_issuer(&self, named: Option<&str>) -> Result<(), HttpError> {
+        let is_ours = match named {
+            Some(named) => named == self.issuer,
+            None => !self.endpoints().await?.names_itself,
+        };
+        if is_ours { Ok(()) } else { Err(login_failed("the response is of another issuer")) }
     }
 
     /// The URL of the issuer that begins a login.

@@ -118,16 +118,14 @@ async fn begin_session(request: &AdmittedRequest, begun: BegunLogin) -> Result<C
         return Err(HttpError::invalid("the console is for browsers, over the network"));
     };
     let query = |name: &str| query_value(&request.parts.uri, name);
-    if query("iss").is_some_and(|issuer| issuer != begun.issuer) {
-        return Err(login_failed("the response is of another issuer"));
-    }
+    let provider = gateway.authenticator.login_provider(&begun.issuer);
+    let provider = provider.ok_or_else(|| login_failed("the login with this issuer was removed"))?;
+    provider.check_response_issuer(query("iss").as_deref()).await?;
     if let Some(error) = query("error") {
         let error: String = error.chars().take(80).collect();
         return Err(login_failed(format!("the issuer refused the login: `{error}`")));
     }
     let code = query("code").ok_or_else(|| login_failed("the response of the issuer has no `code`"))?;
-    let provider = gateway.authenticator.login_provider(&begun.issuer);
-    let provider = provider.ok_or_else(|| login_failed("the login with this issuer was removed"))?;
     let _slot = gateway.console.logins.try_acquire().map_err(|_| {
         HttpError::new(StatusCode::TOO_MANY_REQUESTS, "overloaded", "too many logins at the same time")
             .retry_after(std::time::Duration::from_secs(5))

@@ -73,6 +73,8 @@ fn a_login_is_bound_to_its_browser_and_used_once() {
     refused(&other_cookie, &back, expired);
     refused(&cookie, &other_back, expired);
     refused(&cookie, &back.replace("iss=", "iss=x"), "the response is of another issuer");
+    // The metadata of the issuer says that it names itself in every response.
+    refused(&cookie, &back.replace("iss=", "i="), "the response is of another issuer");
     refused(&cookie, &format!("{}&error=access_denied", back.replace("code=", "c=")), "`access_denied`");
     let entered = get(&gateway, &back, &cookie);
     let cookies = header(&entered, "set-cookie");

@@ -210,7 +210,7 @@ impl State {
         let body = match path {
             "/keys" => Some(self.keys.lock().expect("one writes").clone()),
             "/.well-known/openid-configuration" => Some(json!({
-                "issuer": url, "jwks_uri": format!("{url}/keys"),
+                "issuer": url, "jwks_uri": format!("{url}/keys"), "authorization_response_iss_parameter_supported": true,
                 "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token") })),
             "/token" => self.token(&basic, &sent),
             _ => None,
