@@ -108,7 +108,9 @@ fn measure(folder: &Path, what: &str, mut query: impl FnMut() -> usize) {
     let millis = |time: &Duration| time.as_secs_f64() * 1e3;
     let (cold, worst) = (millis(&times[0]), millis(times[1..].iter().max().unwrap_or(&times[0])));
     let cpu = millis(cpu.iter().max().unwrap());
-    println!("  {what:<30} {cold:>9.2} ms from the disk, {worst:>9.2} ms at most then, {cpu:>8.2} ms of CPU, {count} calls");
+    println!(
+        "  {what:<30} {cold:>9.2} ms from the disk, {worst:>9.2} ms at most then, {cpu:>8.2} ms of CPU, {count} calls"
+    );
 }
 
 /// CPU time of this thread: unlike times, it depends little on other work of the machine.
@@ -139,6 +141,10 @@ fn queries(folder: &Path, ids: &[String], until: Timestamp) {
             "50 of a caller and a server",
             CallFilter { caller: text("caller3"), server: text("server3"), ..page() },
         ),
+        (
+            "50 of a caller and a tool",
+            CallFilter { caller: text("caller3"), tool: text("files.tool3"), ..page() },
+        ),
         ("the only call of a tool", CallFilter { tool: text("rare.tool"), ..page() }),
         ("the only call of a server", CallFilter { server: text("rare"), ..page() }),
         ("the only call of a rule", CallFilter { rule: text("rare-rule"), ..page() }),
@@ -159,14 +165,6 @@ fn queries(folder: &Path, ids: &[String], until: Timestamp) {
 }
 
 fn main() {
-    if let Some(folder) = std::env::var_os("LOG_EXISTING") {
-        let folder = Path::new(&folder);
-        let ids: Vec<String> = std::env::var("LOG_IDS").unwrap().split_whitespace().map(str::to_owned).collect();
-        let started = Instant::now();
-        LogIndexer::new(folder).update(&|| true).unwrap();
-        println!("indexed in {:.2} s", started.elapsed().as_secs_f64());
-        return queries(folder, &ids, Timestamp::now() - jiff::SignedDuration::from_hours(3));
-    }
     let records: u64 =
         std::env::var("LOG_RECORDS").ok().and_then(|count| count.parse().ok()).unwrap_or(200_000);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

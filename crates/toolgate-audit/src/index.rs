@@ -41,7 +41,7 @@ const FIRST_READ_BYTES: u64 = 64 << 10;
 const MAX_READ_BYTES: u64 = 4 << 20;
 
 /// Start of an index; the last byte is the version of the format. The length of the valid part follows.
-const MAGIC: [u8; 8] = *b"tgindex\x01";
+const MAGIC: [u8; 8] = *b"tgindex\x02";
 const HEADER_BYTES: u64 = 16;
 /// Bytes of the fixed part of an entry.
 const FIXED_BYTES: usize = 10 * 8;
@@ -181,7 +181,13 @@ impl IndexEntry {
             has_unknown: word(content, 8) != 0,
         };
         let batch = Arc::clone(batch);
-        (bloom <= end).then(|| Self { head, batch, begins: begins..ends, ends: ends..bloom, bloom: bloom..end })
+        (bloom <= end).then(|| Self {
+            head,
+            batch,
+            begins: begins..ends,
+            ends: ends..bloom,
+            bloom: bloom..end,
+        })
     }
 }
 
@@ -263,8 +269,14 @@ impl BackwardEntries {
             index => index?,
         };
         let Some(length) = committed_length(&index)? else { return Ok(None) };
-        let mut entries =
-            Self { index, start: length, batch: Arc::default(), end: 0, next_size: FIRST_READ_BYTES, next_end: 0 };
+        let mut entries = Self {
+            index,
+            start: length,
+            batch: Arc::default(),
+            end: 0,
+            next_size: FIRST_READ_BYTES,
+            next_end: 0,
+        };
         let Some(last) = entries.read_entry()?.filter(|last| last.head.length > 0) else { return Ok(None) };
         if !is_anchored(file, &last.head)? {
             return Ok(None);

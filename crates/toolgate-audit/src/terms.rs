@@ -23,11 +23,18 @@ pub(crate) enum TermField {
     Rule,
     /// The status of a call, and the code of its error.
     Status,
+    /// The caller together with the tool: most blocks have either, and few have a call with both.
+    CallerAndTool,
 }
 
 /// Hashes a value as written in a line, without its quotation marks.
 pub(crate) fn term(field: TermField, value: &[u8]) -> u64 {
     mix(hash_bytes(field as u64 + 1, value))
+}
+
+/// Combines the terms of a caller and of a tool.
+pub(crate) fn caller_and_tool(caller: u64, tool: u64) -> u64 {
+    mix(caller ^ tool.rotate_left(17) ^ TermField::CallerAndTool as u64)
 }
 
 /// Hashes a string of a filter.
@@ -98,6 +105,7 @@ impl RecordTerms {
         self.own.clear();
         self.begin.clear();
         (self.call, self.micros) = (0, 0);
+        let (mut caller, mut tool) = (None, None);
         let mut members = RecordMembers(members);
         self.is_begin = match members.next() {
             Some((b"kind", b"\"begin\"")) => true,
@@ -111,8 +119,8 @@ impl RecordTerms {
                     self.call = term(TermField::Call, text);
                     self.own.push(self.call);
                 }
-                b"caller" => self.own.push(term(TermField::Caller, text)),
-                b"tool" => self.own.push(term(TermField::Tool, text)),
+                b"caller" => self.own.push(*caller.insert(term(TermField::Caller, text))),
+                b"tool" => self.own.push(*tool.insert(term(TermField::Tool, text))),
                 b"operation" => self.own.push(term(TermField::Operation, text)),
                 b"session" => self.own.push(term(TermField::Session, text)),
                 b"correlation" => self.begin.push(term(TermField::Correlation, text)),
@@ -135,6 +143,9 @@ impl RecordTerms {
                 b"arguments" | b"arguments_cut" | b"stages" | b"output" | b"output_cut" => break,
                 _ => {}
             }
+        }
+        if let (Some(caller), Some(tool)) = (caller, tool) {
+            self.own.push(caller_and_tool(caller, tool));
         }
         self.call != 0
     }
@@ -218,6 +229,10 @@ fn strings(array: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn reads_the_members_of_both_records() {
     let of = |fields: &[(TermField, &str)]| {
         let mut terms: Vec<_> = fields.iter().map(|(field, value)| term_of(*field, value)).collect();
+        let find = |wanted| fields.iter().find(|(field, _)| *field == wanted);
+        if let (Some(caller), Some(tool)) = (find(TermField::Caller), find(TermField::Tool)) {
+            terms.push(caller_and_tool(term_of(caller.0, caller.1), term_of(tool.0, tool.1)));
+        }
         terms.sort_unstable();
         terms
     };

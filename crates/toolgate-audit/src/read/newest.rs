@@ -20,7 +20,7 @@ use super::{CallFilter, LogReader, LoggedCall, OPEN, RecordKey};
 use crate::chain::RecordLine;
 use crate::folder;
 use crate::index::{BackwardEntries, IndexEntry};
-use crate::terms::{TermField, TermMap, term, term_of};
+use crate::terms::{TermField, TermMap, caller_and_tool, term, term_of};
 
 /// Bytes of a file without an index that are read at once, at least.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -505,8 +505,11 @@ fn filter_terms(filter: &CallFilter) -> Vec<u64> {
         (TermField::Status, filter.code.as_ref()),
     ];
     let terms = members.into_iter().filter_map(|(field, value)| Some(term_of(field, value?)));
+    let pair = tool.zip(filter.caller.as_ref()).map(|(tool, caller)| {
+        caller_and_tool(term_of(TermField::Caller, caller), term_of(TermField::Tool, tool))
+    });
     let kind = filter.kind.filter(|kind| *kind != toolgate_types::call::OperationKind::Tool);
-    terms.chain(kind.map(|kind| term_of(TermField::Operation, kind.label()))).collect()
+    terms.chain(pair).chain(kind.map(|kind| term_of(TermField::Operation, kind.label()))).collect()
 }
 
 /// Rounds a time up to a microsecond, as in a line.
