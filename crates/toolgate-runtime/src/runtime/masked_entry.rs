@@ -11,6 +11,9 @@ use toolgate_types::secret::MASK;
 
 use super::Runtime;
 
+/// Keys of a program on this machine. Callers that may change them could read its secrets anyway.
+const PROGRAM_KEYS: [&str; 2] = ["args", "env"];
+
 /// A stored secret cannot be put back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MaskedValue {
@@ -55,7 +58,10 @@ fn restore_entry(
 ) -> Result<(), MaskedValue> {
     let masked = stored.map(|stored| masked_entry(stored, known));
     if let (Some(stored), Some(masked)) = (stored, &masked)
-        && let Some(place) = moved_url(&Json::Object(entry.clone()), &Json::Object(stored.clone()), "")
+        && let Some(place) = entry
+            .iter()
+            .filter(|(key, _)| !PROGRAM_KEYS.contains(&key.as_str()))
+            .find_map(|(key, value)| moved_url(value, stored.get(key).unwrap_or(&Json::Null), key))
         && keeps_members(stored, masked, entry, merge)
     {
         return Err(MaskedValue::Moved(place));
@@ -75,8 +81,7 @@ fn moved_url(entry: &Json, stored: &Json, path: &str) -> Option<String> {
             moved_url(item, stored.get(at).unwrap_or(&Json::Null), &format!("{path}[{at}]"))
         }),
         Json::Object(members) => members.iter().find_map(|(key, value)| {
-            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            moved_url(value, stored.get(key).unwrap_or(&Json::Null), &path)
+            moved_url(value, stored.get(key).unwrap_or(&Json::Null), &format!("{path}.{key}"))
         }),
         _ => None,
     }
@@ -295,14 +300,20 @@ mod tests {
         let masked = masked_entry(&stored, &[])["headers"]["Authorization"].clone();
         let headers = json!({ "Authorization": masked });
         let moved = || Err(MaskedValue::Moved("url".to_owned()));
-        for url in ["https://b.test/mcp", "https://a.test@b.test/mcp", "https://a.test:444/mcp", "http://a.test/mcp"] {
+        for url in
+            ["https://b.test/mcp", "https://a.test@b.test/mcp", "https://a.test:444/mcp", "http://a.test/mcp"]
+        {
             assert_eq!(change(json!({ "url": url, "headers": headers }), false), moved(), "{url}");
             assert_eq!(change(json!({ "url": url }), true), moved(), "the header stays: {url}");
         }
         let other = json!({ "headers": { "X-Team": "red" }, "oauth": { "token_url": "https://b.test/" } });
         assert_eq!(change(other, true), Err(MaskedValue::Moved("oauth.token_url".to_owned())));
         let allowed = change(json!({ "url": "https://a.test/v2", "headers": headers }), false).unwrap();
-        assert_eq!(allowed["headers"]["Authorization"], format!("Bearer {token}"), "another path of the host");
+        assert_eq!(
+            allowed["headers"]["Authorization"],
+            format!("Bearer {token}"),
+            "another path of the host"
+        );
         // Without the stored secret, the entry may lead anywhere.
         let new = json!({ "url": "https://b.test/", "headers": { "Authorization": "Bearer other" } });
         assert!(change(new.clone(), false).is_ok() && change(new, true).is_ok());
