@@ -131,11 +131,7 @@ pub(crate) struct StreamPermit {
 
 impl StreamPermit {
     /// Counts one more stream of a caller. The error is the number of its streams, if there are as many as allowed.
-    fn acquire(
-        open: &Arc<Mutex<HashMap<CallerId, u32>>>,
-        caller: &CallerId,
-        most: u32,
-    ) -> Result<Self, u32> {
+    fn acquire(open: &Arc<Mutex<HashMap<CallerId, u32>>>, caller: &CallerId, most: u32) -> Result<Self, u32> {
         let mut counts = open.lock();
         let count = counts.entry(caller.clone()).or_default();
         if *count >= most {

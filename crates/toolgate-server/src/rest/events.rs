@@ -35,7 +35,7 @@ use crate::routes::{
 use crate::streams::StreamSlots;
 
 /// Interval between two looks for changes.
-const LOOK_INTERVAL: Duration = Duration::from_millis(300);
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Events that a slow stream may lag behind, and that are kept for streams that reconnect.
 const MAX_KEPT: usize = 512;
