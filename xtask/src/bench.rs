@@ -43,6 +43,8 @@ pub(crate) enum BenchmarkName {
     Gateway,
     /// Instructions, allocations, system calls and context switches of a call; part of `gateway`.
     Counts,
+    /// The web console: pages, queries of a long log, a browser, and consoles beside a load. Not part of a run of all.
+    Console,
 }
 
 /// Maximum CPU time of one `toolgate check`, so that an editor can run it on every save.
@@ -92,6 +94,7 @@ pub(crate) fn run(name: Option<BenchmarkName>, options: &gateway::GatewayOptions
     match name {
         None | Some(BenchmarkName::Gateway) => gateway::run(options),
         Some(BenchmarkName::Counts) => gateway::counts::run(options),
+        Some(BenchmarkName::Console) => gateway::console::run(options).map(|()| true),
         Some(_) => Ok(true),
     }
 }

@@ -22,6 +22,7 @@ mod bars;
 mod baseline;
 mod callgrind;
 mod chart;
+pub(super) mod console;
 mod contender;
 pub(super) mod counts;
 mod cpus;
@@ -37,13 +38,13 @@ mod syscalls;
 /// Options of `bench gateway`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GatewayOptions {
-    /// `gateway`: fewer cases and one turn each, in about a minute.
+    /// `gateway`: fewer cases and one turn each, in about a minute. `console`: without the log of 10,000,000 records.
     #[arg(long)]
     quick: bool,
-    /// `gateway`: measure this `toolgate`, with the `testkit` beside it, instead of building them.
+    /// `gateway`, `console`: measure this `toolgate`, with the `testkit` beside it, instead of building them.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// `gateway`: build with thin LTO, which links faster, runs a little slower and keeps symbols for `perf`.
+    /// `gateway`, `console`: build with thin LTO, which links faster, runs a little slower and keeps symbols for `perf`.
     #[arg(long, conflicts_with = "binary")]
     no_lto: bool,
     /// `gateway`, `counts`: store instructions and allocations per call in `benches/gateway.json`.

@@ -21,7 +21,7 @@ use super::{GatewayBinaries, LoadCase, nginx};
 use crate::{peers, program};
 
 /// The API key of the load.
-const KEY: &str = "the-load-of-the-benchmark-has-this-key";
+pub(super) const KEY: &str = "the-load-of-the-benchmark-has-this-key";
 /// Time limit for a program to start listening.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -372,7 +372,7 @@ pub(super) fn toolgate_with_config(
     name: &'static str,
     config: &Value,
 ) -> anyhow::Result<Contender> {
-    GatewayProject { name, folder: create_project(setup, name, config)? }.start(setup)
+    GatewayProject::with_config(setup, name, config)?.start(setup)
 }
 
 /// The folder of a gateway that is started several times.
@@ -385,6 +385,19 @@ impl GatewayProject {
     /// Writes the configuration of the contender `toolgate`.
     pub(super) fn create(setup: &BenchSetup<'_>, name: &'static str, upstream: u16) -> anyhow::Result<Self> {
         Ok(Self { name, folder: create_project(setup, name, &config(upstream, LogLimit::Whole))? })
+    }
+
+    /// Writes this configuration.
+    pub(super) fn with_config(
+        setup: &BenchSetup<'_>,
+        name: &'static str,
+        config: &Value,
+    ) -> anyhow::Result<Self> {
+        Ok(Self { name, folder: create_project(setup, name, config)? })
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub(super) fn start(&self, setup: &BenchSetup<'_>) -> anyhow::Result<Contender> {
@@ -431,7 +444,7 @@ fn start_project(setup: &BenchSetup<'_>, folder: &Path) -> anyhow::Result<BenchP
     })
 }
 
-fn config(upstream: u16, logged: LogLimit) -> Value {
+pub(super) fn config(upstream: u16, logged: LogLimit) -> Value {
     let tool = |name: &str| {
         json!({
             "name": name, "category": "query", "idempotent": true, "max_instances": 1024, "timeout": "30s",
