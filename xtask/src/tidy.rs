@@ -10,6 +10,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context;
+use sha2::{Digest as _, Sha256};
 
 use crate::metadata::{Dependency, DependencyKind, Metadata};
 use crate::program;
@@ -165,6 +166,15 @@ const MACHINE_PATHS: [&str; 3] = [concat!("/", "root/"), concat!("/", "home/"), 
 /// Third-party data sets for benchmarks. They may contain any path.
 const GOLD: &str = "eval/";
 
+/// Files of others that are part of the product as they are, with their SHA-256 and their licence beside them.
+const VENDORED: [(&str, &str, &str); 1] = [(
+    "crates/toolgate-console/assets/vendor/uplot-1.6.32.min.js",
+    "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "crates/toolgate-console/assets/vendor/uplot-LICENSE",
+)];
+/// Folders of these files.
+const VENDOR: &str = "/vendor/";
+
 /// The file of [`CRATES`], for hints.
 const TABLE: &str = "xtask/src/tidy.rs";
 
@@ -299,6 +309,7 @@ impl Tree {
             module_headers(files),
             no_mod_rs(files),
             no_machine_paths(files),
+            vendored_files(files),
             links::check(files),
             language::check(&language::count(files), self.baseline()),
             language::duplicate_types(files),
@@ -306,6 +317,35 @@ impl Tree {
         ];
         Ok(all.into_iter().flatten().collect())
     }
+}
+
+/// Checks that vendored files are those of their authors, and that there are no others.
+fn vendored_files(files: &[TextFile]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut problem = |message: String, place: &str| {
+        let hint = format!("`VENDORED` in {TABLE} lists the files, with their SHA-256 and licence");
+        problems.push(Problem { message, place: place.to_owned(), hint });
+    };
+    for (path, expected, licence) in VENDORED {
+        match files.iter().find(|file| file.path == path) {
+            None => problem("a vendored file is missing".to_owned(), path),
+            Some(file) => {
+                let found: String =
+                    Sha256::digest(&file.text).iter().map(|byte| format!("{byte:02x}")).collect();
+                if found != expected {
+                    problem(format!("a vendored file was changed: its SHA-256 is {found}"), path);
+                }
+            }
+        }
+        if !files.iter().any(|file| file.path == licence) {
+            problem("the licence of a vendored file is missing".to_owned(), licence);
+        }
+    }
+    let is_known = |path: &str| VENDORED.iter().any(|(known, _, licence)| path == *known || path == *licence);
+    for file in files.iter().filter(|file| file.path.contains(VENDOR) && !is_known(&file.path)) {
+        problem("a vendored file is not listed".to_owned(), &file.path);
+    }
+    problems
 }
 
 /// Checks that every crate has a row in [`CRATES`] and uses only the crates of its row.

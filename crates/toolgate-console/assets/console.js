@@ -19,6 +19,7 @@ let fetching = null;
 let again = false;
 
 function isBusy(part) {
+  if ($('.u-over:hover', part)) return true;
   const focused = document.activeElement;
   const edits = focused && part.contains(focused) && focused.matches('input, textarea, select');
   return edits || $$('input, textarea, select', part).some((field) => field.dataset.changed);
@@ -60,14 +61,29 @@ async function refresh() {
     }
   } catch { /* The next event tries again. */ } finally {
     fetching = null;
+    fetched = performance.now();
     if (again) { again = false; soon(); }
   }
 }
 
+// While more calls end than a list shows, single lines say little: it is fetched less often, so that many open consoles
+// cost the gateway little.
+const SOON = 50;
+const BUSY = 2000;
+const MANY_CALLS = 50;
 let timer = 0;
-function soon() {
+let due = 0;
+let fetched = -BUSY;
+function soon(busy = false) {
+  const now = performance.now();
+  const at = Math.max(now + SOON, busy ? fetched + BUSY : 0);
+  if (timer && due <= at) return;
   clearTimeout(timer);
-  timer = setTimeout(() => { if (!paused && !document.hidden) refresh(); else again = true; }, 120);
+  due = at;
+  timer = setTimeout(() => {
+    timer = 0;
+    if (!paused && !document.hidden) refresh(); else again = true;
+  }, at - now);
 }
 document.addEventListener('visibilitychange', () => { if (!document.hidden && again && !paused) { again = false; soon(); } });
 
@@ -76,10 +92,17 @@ document.addEventListener('visibilitychange', () => { if (!document.hidden && ag
 const KINDS = ['open', 'reload', 'server', 'definition', 'tool', 'question', 'run', 'caller', 'policy', 'executions', 'log'];
 const wanted = new Set((document.body.dataset.live ?? '').split(' ').filter(Boolean));
 let first = true;
+let ended = null;
 
 function heard({ kind, data }) {
   if (kind === 'open' && first) { first = false; return; }
   if (kind === 'question') { questionCame(data); soon(); }
+  if (kind === 'executions') {
+    const many = ended !== null && data.ended - ended > MANY_CALLS;
+    ended = data.ended ?? null;
+    if (wanted.has(kind)) soon(many);
+    return;
+  }
   if (kind === 'open' || kind === 'reload' || wanted.has(kind)) soon();
 }
 
@@ -357,11 +380,121 @@ function questionCame(data) {
   asked.addEventListener('click', () => { focus(); location.assign('/inbox'); });
 }
 
+// The palette: what the search finds, while it is typed. Without scripts, Enter opens the page of the results.
+
+function palette() {
+  const input = $('#search');
+  const list = $('#palette');
+  if (!input || !list) return;
+  let at = -1;
+  let typed = 0;
+  const options = () => $$('[role=option]', list);
+  const close = () => { list.hidden = true; at = -1; input.setAttribute('aria-expanded', 'false'); input.removeAttribute('aria-activedescendant'); };
+  const choose = (next) => {
+    const all = options();
+    if (!all.length) return;
+    at = (next + all.length) % all.length;
+    all.forEach((one, index) => one.setAttribute('aria-selected', String(index === at)));
+    input.setAttribute('aria-activedescendant', all[at].id);
+    all[at].scrollIntoView({ block: 'nearest' });
+  };
+  const find = async (words) => {
+    const response = await fetch(`/search?q=${encodeURIComponent(words)}`, { headers: { accept: 'text/html' } });
+    if (!response.ok || response.redirected || words !== input.value.trim()) return;
+    const page = parse(await response.text());
+    if (words !== input.value.trim() || document.activeElement !== input) return;
+    const found = $$('main [data-group]', page).flatMap((group) => [
+      node('p', { className: 'group', role: 'presentation' }, group.dataset.group),
+      ...$$('a', group).map((link) => node('a', { href: link.getAttribute('href'), role: 'option', tabIndex: -1 },
+        node('span', {}, link.textContent), node('span', { className: 'quiet' }, link.parentElement.querySelector('.quiet')?.textContent ?? ''))),
+    ]);
+    list.replaceChildren(...(found.length ? found : [node('p', { className: 'empty' }, 'Nothing was found.')]));
+    options().forEach((one, index) => { one.id = `found${index}`; });
+    list.hidden = false;
+    at = -1;
+    input.setAttribute('aria-expanded', 'true');
+  };
+  input.addEventListener('input', () => {
+    clearTimeout(typed);
+    const words = input.value.trim();
+    if (!words) { close(); return; }
+    typed = setTimeout(() => find(words).catch(() => {}), 120);
+  });
+  input.addEventListener('keydown', (event) => {
+    if (event.key === 'Escape') { if (list.hidden) input.blur(); close(); return; }
+    if (list.hidden) return;
+    if (event.key === 'ArrowDown' || event.key === 'ArrowUp') { event.preventDefault(); choose(event.key === 'ArrowDown' ? at + 1 : Math.max(at, 0) - 1); }
+    if (event.key === 'Enter' && at >= 0) { event.preventDefault(); options()[at].click(); }
+  });
+  document.addEventListener('click', (event) => { if (!$('.search').contains(event.target)) close(); });
+}
+
+// Charts: drawn from the table beside them, which has the same numbers for everybody else.
+
+const COUNT = (value) => (value === null || value === undefined ? '–' : String(value));
+function took(micros) {
+  if (micros === null || micros === undefined) return '–';
+  if (micros < 1e3) return `${Math.round(micros)} µs`;
+  return micros < 1e6 ? `${Number((micros / 1e3).toPrecision(3))} ms` : `${Number((micros / 1e6).toPrecision(3))} s`;
+}
+
+function colour(name) {
+  const probe = document.body.appendChild(node('i', { hidden: true }));
+  probe.style.color = `var(--${name})`;
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+function draw(figure) {
+  const { since, until, step } = figure.dataset;
+  const seconds = (time) => Math.round(Date.parse(time) / 1e3);
+  const [start, end, every] = [seconds(since), seconds(until), Number(step)];
+  if (!(end > start && every > 0)) return;
+  const rows = new Map($$('tbody tr', figure).map((row) => [seconds(row.dataset.time), [...row.cells].slice(1).map((cell) => (cell.dataset.v ? Number(cell.dataset.v) : null))]));
+  const times = [];
+  for (let at = start; at < end && times.length < 2000; at += every) times.push(at);
+  const column = (index, none) => times.map((time) => rows.get(time)?.[index] ?? none);
+  const box = node('div', { className: 'plots', ariaHidden: 'true' });
+  figure.prepend(box);
+  const [text, grid, accent, bad, warn] = ['quiet', 'line', 'accent', 'bad', 'warn'].map(colour);
+  const clock = (time) => new Date(time * 1e3).toISOString();
+  const dates = (_, all, __, ___, apart) => all.map((time) => (apart < 86400 ? clock(time).slice(11, 16) : clock(time).slice(5, 10)));
+  const axis = (format) => ({ stroke: text, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 }, font: '11px system-ui, sans-serif', size: 58, ...(format ? { values: (_, all) => all.map(format) } : {}) });
+  const bars = globalThis.uPlot.paths.bars({ size: [0.8, 40] });
+  const bar = (label, color) => ({ label, stroke: color, fill: color, width: 0, paths: bars, points: { show: false }, value: (_, value) => COUNT(value) });
+  const line = (label, color) => ({ label, stroke: color, width: 1.5, spanGaps: true, points: { size: 4 }, value: (_, value) => took(value) });
+  const plots = [
+    [[bar('Calls', accent), bar('Failed', bad)], (value) => (Number.isInteger(value) ? value : ''), [column(0, 0), column(1, 0)]],
+    [[line('p50', accent), line('p95', warn), line('p99', bad)], took, [column(2, null), column(3, null), column(4, null)]],
+  ].map(([series, format, data]) => {
+    const place = box.appendChild(node('div'));
+    return new globalThis.uPlot({
+      width: Math.max(place.clientWidth, 200), height: 170, series: [{ label: 'UTC', value: '{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}' }, ...series],
+      tzDate: (time) => globalThis.uPlot.tzDate(new Date(time * 1e3), 'Etc/UTC'),
+      axes: [{ ...axis(), size: 30, values: dates }, axis(format)], scales: { x: { range: () => [start - every / 2, end - every / 2] }, y: { range: (_, low, high) => [0, (high || 1) * 1.05] } },
+      cursor: { sync: { key: 'figures' }, drag: { x: false, y: false }, points: { size: 6 } },
+    }, [times, ...data], place);
+  });
+  new ResizeObserver(() => {
+    for (const plot of plots) {
+      const width = plot.root.parentElement?.clientWidth ?? 0;
+      if (width && width !== plot.width) plot.setSize({ width, height: 170 });
+    }
+  }).observe(box);
+  figure.classList.add('drawn');
+}
+
 function enhance(root) {
   const notify = $('[data-notify]', root);
   if (notify && globalThis.Notification?.permission === 'default') notify.hidden = false;
+  if (globalThis.uPlot) for (const figure of $$('figure[data-since]', root)) draw(figure);
 }
 
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+  for (const figure of $$('figure.drawn')) { $('.plots', figure).remove(); draw(figure); }
+});
+palette();
 enhance(document);
 follow();
 followRun();

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use crate::assets::Assets;
 use crate::difference::{DifferenceRow, compare};
 use crate::escape::json_for_form;
-use crate::form::Field;
+use crate::form::{Field, Kind, MAX_FIELDS, ToolForm};
 use crate::frame::{Frame, Notice, Theme};
 use crate::rest::{
     AccessChange, Caller, CallerDecision, Configuration, Execution, Figures, Found, HeldBack, Imported, Item,
@@ -526,6 +526,21 @@ impl Question {
         arguments.cloned().unwrap_or_default()
     }
 
+    /// The fields of an answer that has a schema. Empty if it needs more than fields: then it is entered as JSON.
+    pub fn fields(&self) -> Vec<Field> {
+        let Some(schema) = &self.schema else { return Vec::new() };
+        let mut fields = ToolForm::new(schema).fields();
+        let is_more = |field: &Field| {
+            matches!(field.kind, Kind::Group | Kind::List | Kind::Variants | Kind::End | Kind::ListEnd)
+        };
+        if fields.iter().any(is_more) || fields.len() >= MAX_FIELDS {
+            return Vec::new();
+        }
+        // Several questions can be on a page.
+        fields.iter_mut().for_each(|field| field.id = format!("{}-{}", field.id, self.id));
+        fields
+    }
+
     /// Returns true if the arguments are longer than the part on the page.
     pub fn is_cut(&self) -> bool {
         self.shortened && self.full_arguments.is_none() && self.call.is_none()
@@ -648,6 +663,11 @@ impl Figures {
 
     fn step_label(&self) -> String {
         text::micros(self.step.saturating_mul(1_000_000))
+    }
+
+    /// Time of the first step.
+    fn start(&self) -> &str {
+        self.steps.first().map_or(&self.since, |step| &step.time)
     }
 
     fn chart(&self) -> Chart {

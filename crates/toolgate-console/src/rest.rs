@@ -145,8 +145,7 @@ answers! {
         decision: String,
         visible: bool,
         rules: Vec<String>,
-        missing: Vec<String>,
-        through: Vec<String>,
+        permissions: Vec<PermissionCheck>,
         question: Option<String>,
     }
     /// The decision about one caller and one tool.

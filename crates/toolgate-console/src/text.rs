@@ -81,12 +81,25 @@ pub fn cut(mut text: String, limit: usize) -> String {
     text
 }
 
-/// The first line of a text, with at most `limit` characters.
+/// A text on one line, with at most `limit` characters.
 pub fn brief(text: &str, limit: usize) -> String {
-    let line = text.trim().lines().next().unwrap_or_default();
-    let mut short: String = line.chars().take(limit).collect();
-    if short.len() < text.trim().len() {
-        short.push('…');
+    let mut short = String::new();
+    let mut left = limit;
+    for word in text.split_whitespace() {
+        let space = usize::from(!short.is_empty());
+        let room = left.saturating_sub(space);
+        let length = word.chars().take(room + 1).count();
+        if length > room {
+            if room > 1 {
+                short.extend((space > 0).then_some(' '));
+                short.extend(word.chars().take(room));
+            }
+            short.push('…');
+            break;
+        }
+        short.extend((space > 0).then_some(' '));
+        short.push_str(word);
+        left = room - length;
     }
     short
 }
@@ -110,7 +123,11 @@ fn short_forms() {
     assert_eq!(clock("2026-11-18T19:54:07.123456Z"), "11-18 19:54:07");
     assert_eq!(clock("soon"), "soon");
     assert_eq!(url("a b/ü"), "a%20b%2F%C3%BC");
-    assert_eq!(brief("  first\nsecond", 80), "first…");
-    assert_eq!(brief("üüüü", 2), "üü…");
+    assert_eq!(brief("  first\n second", 80), "first second");
+    assert_eq!(
+        [brief("üüüü", 2), brief("first second", 8), brief("first second", 6)],
+        ["üü…", "first se…", "first…"]
+    );
+    assert_eq!([brief("", 5), brief(" x ", 1)], ["", "x"]);
     assert_eq!(cut("üü".repeat(2), 3), "ü\n… 6 B more");
 }

@@ -206,3 +206,14 @@ fn links_lead_to_files_and_headings() {
         ],
     );
 }
+
+#[test]
+fn finds_vendored_files_that_were_changed() {
+    let (path, _, licence) = VENDORED[0];
+    let other = "crates/x/vendor/other.js";
+    let found = vendored_files(&[file(path, "changed"), file(licence, "MIT"), file(other, "")]);
+    let messages: Vec<_> = found.iter().map(|problem| problem.message.as_str()).collect();
+    assert!(messages[0].starts_with("a vendored file was changed"), "{messages:?}");
+    assert_eq!((messages[1], found[1].place.as_str()), ("a vendored file is not listed", other));
+    assert_eq!(vendored_files(&[]).len(), 2, "the file and its licence are missing");
+}

@@ -182,12 +182,12 @@ fn tree(value: &Json) -> JsonTree {
 fn add_rows(key: String, value: &Json, depth: usize, rows: &mut Vec<TreeRow>) {
     let row = |kind, key, value| TreeRow { kind, key, value };
     let (count, unit) = match value {
-        Json::Object(members) if depth < MAX_TREE_DEPTH => (members.len(), "members"),
-        Json::Array(items) if depth < MAX_TREE_DEPTH => (items.len(), "items"),
+        Json::Object(members) if depth < MAX_TREE_DEPTH => (members.len(), "member"),
+        Json::Array(items) if depth < MAX_TREE_DEPTH => (items.len(), "item"),
         Json::Null => return rows.push(row(TreeRowKind::Leaf, key, "null".to_owned())),
         value => return rows.push(row(TreeRowKind::Leaf, key, inline(value, 300))),
     };
-    rows.push(row(TreeRowKind::Open, key, format!("{count} {unit}")));
+    rows.push(row(TreeRowKind::Open, key, format!("{count} {unit}{}", if count == 1 { "" } else { "s" })));
     let members = value.as_object().into_iter().flatten().map(|(name, member)| (name.clone(), member));
     let items = value.as_array().into_iter().flatten().enumerate().map(|(at, item)| (at.to_string(), item));
     for (at, (key, value)) in members.chain(items).enumerate() {

@@ -115,7 +115,7 @@ fn results_become_parts() {
         "Open  2 members",
         "Open a 2 items",
         "Leaf 0 1",
-        "Open 1 1 members",
+        "Open 1 1 member",
         "Leaf b null",
         "Close  ",
         "Close  ",

@@ -6,9 +6,11 @@
 
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
+use toolgate_console::form::ToolForm;
 use toolgate_console::frame::Section;
 use toolgate_console::pages::KeyPage;
+use toolgate_console::rest::Question;
 use toolgate_console::text::url;
 
 use super::form::Notice;
@@ -30,7 +32,11 @@ pub(super) async fn perform(visit: Visit) -> Result<Response, HttpError> {
         Some(parameter_name) => route.path.replace(&format!("{{{parameter_name}}}"), &url(&parameter)),
         None => route.path.to_owned(),
     };
-    let mut body = visit.form.body()?;
+    let mut body = match name.as_str() {
+        // The fields are those of the schema of the question.
+        "answerHumanInput" if visit.form.get("$fields").is_some() => Some(answer(&visit, &parameter).await?),
+        _ => visit.form.body()?,
+    };
     if operation.body.is_some() {
         body.get_or_insert_with(|| Json::Object(serde_json::Map::new()));
     }
@@ -68,6 +74,17 @@ pub(super) async fn perform(visit: Visit) -> Result<Response, HttpError> {
     }
     let notice = Notice { failed: false, text: done(&name, &parameter), hint: None };
     Ok(visit.redirect_with(visit.form.back(), &notice))
+}
+
+/// The body of an answer whose fields were built from the schema of its question.
+async fn answer(visit: &Visit, id: &str) -> Result<Json, HttpError> {
+    let question: Question = visit.get(&format!("/v1/human-input/{}", url(id))).await?;
+    let schema = question.schema.unwrap_or_default();
+    let form = ToolForm::sent(&schema, &|name| visit.form.get(name).map(str::to_owned));
+    let answer = form
+        .arguments()
+        .map_err(|error| HttpError::invalid(format!("`{}`: {}", error.label, error.message)))?;
+    Ok(json!({ "answer": answer }))
 }
 
 /// Shows a new key, once. It is in no redirect and no cookie.

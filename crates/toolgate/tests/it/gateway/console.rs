@@ -301,6 +301,84 @@ fn pages_work_without_scripts_and_by_keys() {
     assert_eq!(tab.path(), "/tools/echo");
 }
 
+/// A question with a schema is answered by a form, with a value of the right type.
+#[test]
+#[ignore = "needs the browser that `cargo xtask test` installs"]
+fn questions_are_answered_by_a_form() {
+    let gateway = gateway();
+    let browser = Browser::start();
+    let mut tab = log_in(&browser, &gateway, OWNER);
+    thread::scope(|scope| {
+        let call = scope.spawn(|| gateway.call("key-of-ann", "ask", &json!({ "message": "How many?" })));
+        wait_until("the question", || {
+            gateway.get("/v1/human-input", OWNER).json()["questions"][0]["schema"].is_object()
+        });
+        tab.open(&url(&gateway, "/inbox"));
+        assert_eq!(tab.accessibility(), Vec::<String>::new());
+        let field = "[name='a/size']";
+        assert_eq!(tab.evaluate(&format!("document.querySelector(\"{field}\").inputMode")), "decimal");
+        tab.fill(field, "many");
+        tab.follow("form.answer button.primary");
+        assert!(tab.text("main").contains("size"), "{}", tab.text("main"));
+        tab.open(&url(&gateway, "/inbox"));
+        tab.fill(field, "43");
+        tab.follow("form.answer button.primary");
+        assert_eq!(tab.text(".notice.ok"), "The answer was given.");
+        let called = call.join().expect("it ends");
+        assert!(called.body.contains("43"), "{called:?}");
+    });
+    tab.open(&url(&gateway, "/inbox?state=answered"));
+    assert!(tab.text("#inbox").contains("by owner"), "{}", tab.text("main"));
+    assert_clean(&tab, "questions");
+}
+
+/// The search shows what it finds while it is typed, and keys choose from it.
+#[test]
+#[ignore = "needs the browser that `cargo xtask test` installs"]
+fn the_palette_finds_pages_tools_and_servers() {
+    let gateway = gateway();
+    let browser = Browser::start();
+    let mut tab = log_in(&browser, &gateway, OWNER);
+    tab.key("/");
+    tab.call("Input.insertText", json!({ "text": "hostile" }));
+    tab.wait("document.querySelector('#palette a[href=\"/servers/hostile\"]')");
+    assert_eq!(tab.evaluate("document.querySelector('#search').ariaExpanded"), "true");
+    assert_eq!(tab.accessibility(), Vec::<String>::new());
+    assert_eq!(tab.evaluate("document.querySelectorAll('#palette script, #palette img').length"), 0);
+    tab.key("Escape");
+    tab.wait("document.querySelector('#palette').hidden");
+    tab.fill("#search", "rules");
+    tab.wait("document.querySelector('#palette:not([hidden]) a[href=\"/policy\"]')");
+    tab.key("ArrowDown");
+    assert_eq!(tab.text("#palette [aria-selected=true] span"), "Policy");
+    tab.key_to_page("Enter");
+    assert_eq!(tab.path(), "/policy");
+    assert_clean(&tab, "palette");
+}
+
+/// Charts have the numbers of their tables, also after an update, and pages have a picture without scripts.
+#[test]
+#[ignore = "needs the browser that `cargo xtask test` installs"]
+fn charts_are_drawn_from_their_tables() {
+    let gateway = gateway();
+    let browser = Browser::start();
+    let mut tab = log_in(&browser, &gateway, OWNER);
+    for page in ["/", "/?since=7d", "/tools/echo"] {
+        tab.open(&url(&gateway, page));
+        tab.wait("document.querySelectorAll('figure.drawn .uplot canvas').length === 2");
+        assert_eq!(tab.evaluate("document.querySelectorAll('figure svg.chart rect.calls').length > 0"), true);
+        let rows = "[...document.querySelectorAll('figure tbody tr[data-time]')]";
+        let sum = format!("{rows}.reduce((sum, row) => sum + Number(row.cells[1].dataset.v), 0)");
+        assert_eq!(tab.evaluate(&sum), 3, "{page}");
+        assert_eq!(tab.accessibility(), Vec::<String>::new(), "{page}");
+    }
+    tab.open(&url(&gateway, "/"));
+    assert_eq!(gateway.call(OWNER, "echo", &json!({ "message": "one more" })).status, 200);
+    tab.wait("document.querySelector('#overview').innerText.includes('one more')");
+    tab.wait("document.querySelectorAll('figure.drawn .uplot canvas').length === 2");
+    assert_clean(&tab, "charts");
+}
+
 /// The first page with all it loads, and the time of pages on the server.
 #[test]
 #[ignore = "needs the browser that `cargo xtask test` installs"]

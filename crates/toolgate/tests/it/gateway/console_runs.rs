@@ -51,5 +51,7 @@ fn runs_are_started_watched_stopped_and_resumed() {
     tab.wait("document.querySelector('[data-follow]').hidden");
     super::console::save(&mut tab, "/run-ended", 1280, false);
     assert_eq!(tab.accessibility(), Vec::<String>::new());
+    tab.follow("#run a[href^='/executions?session=']");
+    assert_eq!(tab.evaluate("document.querySelectorAll('#executions .calls tbody tr').length"), 2);
     assert_clean(&tab, "runs");
 }
