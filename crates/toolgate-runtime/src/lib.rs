@@ -13,6 +13,7 @@ pub mod misfits;
 mod operation;
 pub mod pins;
 pub mod pipeline;
+pub mod provider_schema;
 pub mod questions;
 pub mod replay;
 pub mod results;

@@ -3,12 +3,6 @@
 //! A [`ProfileView`] is built once per catalog and profile, and cached. Invariant: the name of a tool depends on the
 //! catalog and the profile, never on the caller. Tools outside the view cannot be called through it.
 
-mod arguments;
-mod gemini;
-mod inline;
-mod names;
-mod openai;
-mod provider_schema;
 mod rename;
 
 use std::collections::HashMap;
@@ -17,14 +11,12 @@ use std::sync::Arc;
 use serde_json::Value;
 use toolgate_mcp::RawJson;
 use toolgate_runtime::catalog::{ListingOverrides, SEPARATOR};
+use toolgate_runtime::provider_schema::{ArgumentMapping, adapt_definition, safe_name, short_hash};
 use toolgate_runtime::search::{LiveIndex, SearchableTool, ToolSnapshot};
 use toolgate_runtime::{Catalog, CatalogTool, ServerOffer, ToolState};
 use toolgate_search::ToolEntry;
 use toolgate_types::Profile;
 use toolgate_types::profile::ToolExposure;
-
-use arguments::ArgumentMapping;
-use provider_schema::adapt_definition;
 
 /// Tool that searches for tools, in profiles with `exposure: search`.
 pub const SEARCH_TOOLS: &str = "search_tools";
@@ -188,7 +180,7 @@ fn assign_names(
     profile: &Profile,
     selected: &[(&Arc<CatalogTool>, toolgate_types::profile::DisplayOverride)],
 ) -> Vec<String> {
-    let good = |name: &str| if profile.provider.is_some() { names::safe_name(name) } else { name.to_owned() };
+    let good = |name: &str| if profile.provider.is_some() { safe_name(name) } else { name.to_owned() };
     let mut taken: HashMap<String, usize> = HashMap::new();
     if profile.exposure == ToolExposure::Search {
         taken.extend([SEARCH_TOOLS, DESCRIBE_TOOL, CALL_TOOL].map(|name| (name.to_owned(), usize::MAX)));
@@ -204,7 +196,7 @@ fn assign_names(
             name = good(&format!(
                 "{}_{}",
                 overrides.name.as_deref().unwrap_or(&tool.name),
-                names::short_hash(&more)
+                short_hash(&more)
             ));
             more.push('_');
         }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 /// Differences between shown and original arguments.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct ArgumentMapping {
+pub struct ArgumentMapping {
     /// Original names by shown names, if different.
     pub(super) names: BTreeMap<String, String>,
     /// Mappings of properties, by shown name.
@@ -32,7 +32,7 @@ pub(super) enum JsonText {
 
 impl ArgumentMapping {
     /// Returns true if arguments need no mapping.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
@@ -44,7 +44,7 @@ impl ArgumentMapping {
     }
 
     /// Converts a value to the original schema.
-    pub(super) fn restore(&self, value: Value) -> Value {
+    pub fn restore(&self, value: Value) -> Value {
         let value = self.parse_json_text(value);
         let value = match value {
             Value::Object(members) => Value::Object(self.members(members)),

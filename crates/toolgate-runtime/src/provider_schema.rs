@@ -7,11 +7,18 @@
 use serde_json::{Map, Value, json};
 use toolgate_types::profile::SchemaDialect;
 
-use super::arguments::ArgumentMapping;
-use super::gemini::gemini;
-use super::inline::inline_refs;
-use super::names::safe_argument;
-use super::openai::openai;
+mod arguments;
+mod gemini;
+mod inline;
+mod names;
+mod openai;
+
+pub use arguments::ArgumentMapping;
+use gemini::gemini;
+use inline::inline_refs;
+use names::safe_argument;
+pub use names::{safe_name, short_hash};
+use openai::openai;
 
 /// Longest description OpenAI accepts.
 const MAX_DESCRIPTION: usize = 1_024;
@@ -22,22 +29,18 @@ const ARGUMENTS: &str = "arguments";
 
 /// A definition adapted to a provider.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct ProviderDefinition {
-    pub(super) description: String,
+pub struct ProviderDefinition {
+    pub description: String,
     /// Schema of the arguments.
-    pub(super) schema: Value,
+    pub schema: Value,
     /// Maps arguments back.
-    pub(super) mapping: ArgumentMapping,
+    pub mapping: ArgumentMapping,
     /// Notes for operators.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// Adapts a definition to a provider.
-pub(super) fn adapt_definition(
-    description: &str,
-    schema: &Value,
-    provider: SchemaDialect,
-) -> ProviderDefinition {
+pub fn adapt_definition(description: &str, schema: &Value, provider: SchemaDialect) -> ProviderDefinition {
     let mut out = ProviderDefinition { description: description.to_owned(), ..ProviderDefinition::default() };
     match shape_schema(schema, provider) {
         Ok((schema, mapping, notes)) => {

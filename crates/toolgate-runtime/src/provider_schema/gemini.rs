@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::arguments::{ArgumentMapping, JsonText};
 use super::names::safe_argument;
-use super::provider_schema::{append_notes, flatten, properties, rename_required};
+use super::{append_notes, flatten, properties, rename_required};
 
 /// Supported keywords, by type.
 const KEYWORDS_BY_TYPE: [(&str, &[&str]); 5] = [

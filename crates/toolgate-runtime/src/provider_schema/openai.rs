@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::arguments::{ArgumentMapping, JsonText};
-use super::provider_schema::{append_notes, flatten, properties};
+use super::{append_notes, flatten, properties};
 
 /// Keywords that strict mode knows, besides those with schemas.
 const KEYWORDS: [&str; 14] = [

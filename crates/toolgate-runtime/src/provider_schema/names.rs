@@ -14,7 +14,7 @@ const KEPT_PREFIX: usize = 24;
 const HASH_DIGITS: usize = 6;
 
 /// Makes a tool name valid for every provider.
-pub(super) fn safe_name(name: &str) -> String {
+pub fn safe_name(name: &str) -> String {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     sanitize(name, good)
 }
@@ -44,7 +44,7 @@ fn sanitize(name: &str, good: impl Fn(char) -> bool) -> String {
 }
 
 /// Hash that keeps names apart that become equal when made valid.
-pub(super) fn short_hash(name: &str) -> String {
+pub fn short_hash(name: &str) -> String {
     KeyHash::of(name).to_string().chars().take(HASH_DIGITS).collect()
 }
 
