@@ -364,7 +364,7 @@ fn sampling_params(arguments: &Value) -> Value {
     json!({ "messages": [{ "role": "user", "content": content }], "maxTokens": 100 })
 }
 
-/// Parameters of an elicitation: a number in a form, or a URL to visit.
+/// Parameters of an elicitation: a number in a form, a form of the argument `schema`, or a URL to visit.
 fn elicitation_params(arguments: &Value) -> Value {
     let message = arguments["message"].as_str().unwrap_or("How large?");
     if arguments["mode"] == "url" {
@@ -372,6 +372,7 @@ fn elicitation_params(arguments: &Value) -> Value {
         return json!({ "mode": "url", "message": message, "url": url, "elicitationId": "e" });
     }
     let schema = json!({ "type": "object", "properties": { "size": { "type": "integer", "default": 42 } } });
+    let schema = if arguments["schema"].is_object() { arguments["schema"].clone() } else { schema };
     json!({ "message": message, "requestedSchema": schema })
 }
 

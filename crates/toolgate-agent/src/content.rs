@@ -1,20 +1,24 @@
-//! Converts tool results into content for a model: text, images and audio.
+//! Converts tool results into content for a model: text, images, audio and PDFs.
 //!
 //! Invariant: every content block becomes a part; a type that models do not support becomes a text that describes it.
 //! Text is truncated to the limit of the model, and at most [`MAX_MEDIA`] images and audio clips are passed on.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
 use toolgate_runtime::CallOutcome;
 use toolgate_runtime::results::READ_RESULT;
 use toolgate_types::hints::{AgentHints, SourceQuality};
 use toolgate_types::{CallError, ExecutionState};
 
-use crate::model::Part;
+use crate::model::{PDF, Part};
 
 /// Images and audio clips passed on per result.
 const MAX_MEDIA: usize = 4;
 /// Base64 bytes of one image or audio clip.
 const MAX_MEDIA_BYTES: usize = 5 << 20;
+/// Characters of the name of a document.
+const MAX_NAME_CHARS: usize = 100;
 /// Bytes of a text that is kept whole beside longer ones.
 const MAX_SHORT_BYTES: usize = 512;
 /// Results with a confidence below this carry it in their text.
@@ -61,7 +65,14 @@ fn block_part(block: &Json, media: &mut usize) -> Part {
             }
             if kind == "image" { Part::Image { mime, data } } else { Part::Audio { mime, data } }
         }
-        "resource" => resource_part(&block["resource"]),
+        "resource" => {
+            let part = resource_part(&block["resource"]);
+            if matches!(part, Part::Text { .. }) {
+                return part;
+            }
+            *media += 1;
+            if *media > MAX_MEDIA { not_shown(&block["resource"]) } else { part }
+        }
         "resource_link" => {
             let about = field("description");
             let about = if about.is_empty() { String::new() } else { format!(": {about}") };
@@ -72,19 +83,48 @@ fn block_part(block: &Json, media: &mut usize) -> Part {
     }
 }
 
-/// Returns the text of a resource, its image, or a description of it.
+/// Returns the text of a resource, its image, audio or PDF, or a description of it.
 pub(crate) fn resource_part(resource: &Json) -> Part {
     let field = |name: &str| resource[name].as_str().unwrap_or_default();
-    match resource["text"].as_str() {
-        Some(words) => text_part(format!("[{}]\n{words}", field("uri"))),
-        None => {
-            let (mime, data) = (field("mimeType"), field("blob"));
-            if mime.starts_with("image/") && data.len() <= MAX_MEDIA_BYTES {
-                return Part::Image { mime: mime.to_owned(), data: data.to_owned() };
-            }
-            text_part(format!("[{} · {mime}, {} bytes in base64, not shown]", field("uri"), data.len()))
-        }
+    if let Some(words) = resource["text"].as_str() {
+        return text_part(format!("[{}]\n{words}", field("uri")));
     }
+    // Parameters, such as `; charset=utf-8`, are not part of the type.
+    let mime = field("mimeType").split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let data = field("blob").to_owned();
+    if data.is_empty() || data.len() > MAX_MEDIA_BYTES {
+        return not_shown(resource);
+    }
+    if is_text(&mime) {
+        let text = STANDARD.decode(&data).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        return text
+            .map_or_else(|| not_shown(resource), |text| text_part(format!("[{}]\n{text}", field("uri"))));
+    }
+    match mime.split('/').next() {
+        Some("image") => Part::Image { mime, data },
+        Some("audio") => Part::Audio { mime, data },
+        _ if mime == PDF => {
+            let name =
+                field("uri").rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("document.pdf");
+            Part::Document { mime, name: name.chars().take(MAX_NAME_CHARS).collect(), data }
+        }
+        _ => not_shown(resource),
+    }
+}
+
+/// Describes a resource that models do not take.
+fn not_shown(resource: &Json) -> Part {
+    let field = |name: &str| resource[name].as_str().unwrap_or_default();
+    let (uri, mime, bytes) = (field("uri"), field("mimeType"), field("blob").len());
+    text_part(format!("[{uri} · {mime}, {bytes} bytes in base64, not shown]"))
+}
+
+/// Returns true for media types whose content is text.
+fn is_text(mime: &str) -> bool {
+    mime.starts_with("text/")
+        || matches!(mime, "application/json" | "application/xml" | "application/yaml")
+        || mime.ends_with("+json")
+        || mime.ends_with("+xml") && !mime.starts_with("image/")
 }
 
 /// Returns the text of a failed tool's reply. It is often longer than the quote in the error message.
@@ -203,6 +243,26 @@ mod tests {
         );
         assert_eq!(reply_parts(&json!({})), [text_part("(nothing)")]);
         assert_eq!(reply_parts(&json!({ "structuredContent": { "n": 1 } })), [text_part("{\"n\":1}")]);
+    }
+
+    #[test]
+    fn blobs_become_what_models_take() {
+        let blob = |mime: &str, data: &str| {
+            resource_part(&json!({ "uri": "a://folder/report.pdf", "mimeType": mime, "blob": data }))
+        };
+        let name = "report.pdf".to_owned();
+        assert_eq!(
+            blob(PDF, "JVBERg=="),
+            Part::Document { mime: PDF.to_owned(), name, data: "JVBERg==".to_owned() }
+        );
+        assert_eq!(
+            blob("audio/wav", "UklGRg=="),
+            Part::Audio { mime: "audio/wav".to_owned(), data: "UklGRg==".to_owned() }
+        );
+        assert_eq!(blob("text/csv; charset=utf-8", "YSxi"), text_part("[a://folder/report.pdf]\na,b"));
+        assert_eq!(blob("application/json", "e30="), text_part("[a://folder/report.pdf]\n{}"));
+        let binary = text_part("[a://folder/report.pdf · text/plain, 4 bytes in base64, not shown]");
+        assert_eq!(blob("text/plain", "/w=="), binary, "it is not UTF-8");
     }
 
     #[test]

@@ -93,6 +93,10 @@ pub enum JournalEntry {
         at: String,
     },
     /// The run ended.
+    /// The user changed the model of the next turns.
+    ModelChanged { model: String },
+    /// The user removed the last message, and everything after it, from the conversation.
+    Undone {},
     Ended {
         /// Timestamp, UTC.
         at: String,
@@ -366,7 +370,9 @@ fn summary(entries: &[JournalEntry], busy: bool) -> Option<RunSummary> {
 pub fn parts_text(parts: &[Part]) -> String {
     let text = |part: &Part| match part {
         Part::Text { text } => text.clone(),
-        Part::Image { mime, .. } | Part::Audio { mime, .. } => format!("[{mime}]"),
+        Part::Image { mime, .. } | Part::Audio { mime, .. } | Part::Document { mime, .. } => {
+            format!("[{mime}]")
+        }
     };
     parts.iter().map(text).collect::<Vec<_>>().join("\n")
 }

@@ -14,6 +14,7 @@ use toolgate_json::RawJson;
 use toolgate_json::scan::ScanLimits;
 use toolgate_types::agent::{ModelSpec, TokenPrices};
 
+mod adapt;
 mod anthropic;
 mod client;
 mod gemini;
@@ -145,7 +146,18 @@ pub enum Part {
         /// Bytes in base64.
         data: String,
     },
+    Document {
+        /// Media type: `application/pdf`.
+        mime: String,
+        /// Name of the file.
+        name: String,
+        /// Bytes in base64.
+        data: String,
+    },
 }
+
+/// Media type of documents that models read.
+pub const PDF: &str = "application/pdf";
 
 /// A tool call requested by a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -90,6 +90,8 @@ pub type EventSink<'a> = &'a (dyn Fn(RunEvent) + Send + Sync);
 /// One conversation.
 pub struct Run<'a> {
     agent: &'a Agent,
+    /// The model of the next turns, at first that of the agent.
+    model: Arc<dyn Model>,
     caller: Caller,
     id: String,
     /// Identifies the run to servers that send requests to it.
@@ -114,6 +116,23 @@ pub struct Run<'a> {
     known_outputs: Vec<crate::model::ToolOutput>,
     /// Lists that servers have for the caller.
     lists: ListFilter,
+}
+
+/// A message of the user that was removed, with what followed it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct UndoneTurn {
+    pub text: String,
+    /// Calls whose results the model does not see any more.
+    pub calls: usize,
+}
+
+/// The session of its calls ends with the run: its connections, and the answers to approvals that hold for it.
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        if let Executor::Runtime(runtime) = &self.agent.executor {
+            runtime.end_session(&self.caller.id, &self.id);
+        }
+    }
 }
 
 /// A run with an open journal whose work has not started.
@@ -182,6 +201,7 @@ impl<'a> Run<'a> {
             side_usage: Arc::default(),
             journal,
             instructions: None,
+            model: Arc::clone(&agent.model),
             messages: Vec::new(),
             found_tools: Vec::new(),
             call_count: 0,
@@ -209,6 +229,54 @@ impl<'a> Run<'a> {
     }
 
     /// Adds a message of the user and runs the loop until there is an answer.
+    /// The model of the next turns.
+    pub fn model(&self) -> &dyn Model {
+        &*self.model
+    }
+
+    /// Changes the model of the next turns.
+    ///
+    /// # Errors
+    /// If the journal cannot be written.
+    pub fn set_model(&mut self, model: Arc<dyn Model>) -> std::io::Result<()> {
+        self.journal.append(&[JournalEntry::ModelChanged { model: model.name().to_owned() }])?;
+        self.model = model;
+        Ok(())
+    }
+
+    /// Removes the last message of the user and everything after it from the conversation. `None` if there is none. The
+    /// effects of calls stay.
+    ///
+    /// # Errors
+    /// If the journal cannot be written.
+    pub fn undo(&mut self) -> std::io::Result<Option<UndoneTurn>> {
+        if !self.messages.iter().any(|message| matches!(message, Message::User { .. })) {
+            return Ok(None);
+        }
+        self.journal.append(&[JournalEntry::Undone {}])?;
+        Ok(self.remove_last_message())
+    }
+
+    fn remove_last_message(&mut self) -> Option<UndoneTurn> {
+        let at = self.messages.iter().rposition(|message| matches!(message, Message::User { .. }))?;
+        self.pending.clear();
+        self.known_outputs.clear();
+        let mut undone = UndoneTurn::default();
+        for message in self.messages.drain(at..) {
+            match message {
+                Message::User { parts } => undone.text = parts_text(&parts),
+                Message::Tools { results } => undone.calls += results.len(),
+                Message::Assistant { .. } => {}
+            }
+        }
+        Some(undone)
+    }
+
+    /// Messages of the user and answers of the model so far, oldest first.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
     pub fn ask<'b>(&'b mut self, parts: Vec<Part>, on_event: EventSink<'b>) -> BoxFuture<'b, RunOutcome> {
         Box::pin(async move {
             self.spent = RunUsage::default();
@@ -241,7 +309,7 @@ impl<'a> Run<'a> {
             }
             on_event(RunEvent::Started {
                 run: self.id.clone(),
-                model: self.agent.model.name().to_owned(),
+                model: self.model.name().to_owned(),
                 caller: self.caller.id.to_string(),
                 tools,
                 resumed: self.resumed,
@@ -318,7 +386,7 @@ impl<'a> Run<'a> {
             StreamEvent::Retry(why) => on_event(RunEvent::Retrying { why }),
             StreamEvent::Call(_) => {}
         };
-        let reply = match self.agent.model.reply(&request, &mut stream).await {
+        let reply = match self.model.reply(&request, &mut stream).await {
             Ok(reply) => reply,
             Err(error) => {
                 return TurnOutcome::End(EndReason::ModelFailed, Some((error.to_string(), error.hint)));
@@ -378,7 +446,7 @@ impl<'a> Run<'a> {
 
     /// Adds the usage of a turn; returns its cost.
     fn add_usage(&mut self, usage: TokenUsage) -> Option<f64> {
-        let cost = self.agent.model.prices().map(|prices| usage.cost(prices));
+        let cost = self.model.prices().map(|prices| usage.cost(prices));
         for spent in [&mut self.spent, &mut self.total] {
             spent.turns += 1;
             spent.usage = spent.usage.plus(usage);
@@ -393,7 +461,7 @@ impl<'a> Run<'a> {
     fn remaining_budget(&self) -> (u64, Option<f64>) {
         let (budgets, side_usage) = (&self.agent.config.budgets, self.side_usage.uncounted());
         let tokens = budgets.tokens.saturating_sub(self.spent.usage.plus(side_usage).tokens());
-        let cost = self.agent.model.prices().map_or(0.0, |prices| side_usage.cost(prices));
+        let cost = self.model.prices().map_or(0.0, |prices| side_usage.cost(prices));
         (tokens, budgets.cost.map(|most| most - cost - self.spent.cost.unwrap_or(0.0)))
     }
 
@@ -447,7 +515,7 @@ impl<'a> Run<'a> {
             _ => None,
         });
         let toolbox = self.agent.toolbox(runtime, &self.caller, &self.lists);
-        toolbox.offered_tools(&asked.unwrap_or_default(), &self.found_tools, self.agent.model.max_tools())
+        toolbox.offered_tools(&asked.unwrap_or_default(), &self.found_tools, self.model.max_tools())
     }
 
     /// The run as the session of its operations.

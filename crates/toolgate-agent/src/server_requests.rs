@@ -252,7 +252,9 @@ impl AnswerContext {
             Ok(HumanReply { answer: Answer::Value(content), .. }) => {
                 json!({ "action": "accept", "content": content })
             }
-            Ok(HumanReply { answer: Answer::Declined(_), .. }) => json!({ "action": "decline" }),
+            Ok(HumanReply { answer: Answer::Declined(_) | Answer::ForSession { .. }, .. }) => {
+                json!({ "action": "decline" })
+            }
             // No answer within the time: neither yes nor no.
             Err(_) => json!({ "action": "cancel" }),
         })

@@ -159,9 +159,12 @@ pub(crate) fn is_agent_tool(name: &str) -> bool {
 }
 
 impl Toolbox<'_> {
-    /// Returns true if the `tools` list of the agent allows this tool. An empty list allows all.
+    /// Returns true if the `tools` list of the agent allows this tool. An empty list allows all. Stored results can always
+    /// be read: they are those of calls that were allowed.
     pub(crate) fn allows(&self, name: &str) -> bool {
-        self.allowed.is_empty() || self.allowed.iter().any(|pattern| wildcard::matches(pattern, name))
+        self.allowed.is_empty()
+            || name == READ_RESULT
+            || self.allowed.iter().any(|pattern| wildcard::matches(pattern, name))
     }
 
     /// Returns true if the agent runs this tool itself, in place of one in the catalog.

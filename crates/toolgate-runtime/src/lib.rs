@@ -21,6 +21,7 @@ mod running_calls;
 pub mod runtime;
 pub mod search;
 mod stage;
+mod session_approvals;
 mod taint;
 mod tasks;
 mod tool_stats;

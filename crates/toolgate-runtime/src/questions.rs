@@ -29,9 +29,9 @@ pub(crate) use client::ClientResponder;
 pub use input::{REQUEST_HUMAN_INPUT, input_tool};
 /// The trait that asks a person, and the questions it asks.
 pub use toolgate_upstream::questions::{
-    Answer, AnswerSchema, ApprovalQuestion, ElicitationQuestion, HumanReply, InputQuestion, InvalidAnswer,
-    LoginPage, MaskedPart, NoAnswer, NoResponder, Question, QuestionContext, QuestionKind, Responder,
-    ShownArguments, masked_parts,
+    Answer, AnswerSchema, ApprovalQuestion, ApprovalScope, ElicitationQuestion, HumanReply, InputQuestion,
+    InvalidAnswer, LoginPage, MaskedPart, NoAnswer, NoResponder, Question, QuestionContext, QuestionKind,
+    Responder, ShownArguments, masked_parts,
 };
 
 /// Open questions in total, and per caller.
@@ -112,7 +112,8 @@ impl QuestionEnd {
     fn answered(reply: &HumanReply) -> Self {
         let state = match &reply.answer {
             Answer::Value(Json::Bool(false)) | Answer::Declined(_) => EndState::Declined,
-            Answer::Value(_) => EndState::Accepted,
+            Answer::ForSession { approve: false, .. } => EndState::Declined,
+            Answer::Value(_) | Answer::ForSession { .. } => EndState::Accepted,
         };
         Self::new(state, Some(reply.by.clone()))
     }

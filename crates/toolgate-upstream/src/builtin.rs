@@ -26,9 +26,17 @@ pub struct BuiltinError {
     pub retry_after: Option<std::time::Duration>,
 }
 
+    /// True if the same call would fail again, whatever the code says.
+    pub is_permanent: bool,
 impl BuiltinError {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None, retry_after: None }
+        Self { code, message: message.into(), hint: None, retry_after: None, is_permanent: false }
+    }
+
+    /// Says that the same call would fail again.
+    #[must_use]
+    pub fn permanent(self) -> Self {
+        Self { is_permanent: true, ..self }
     }
 
     #[must_use]

@@ -11,7 +11,7 @@ mod arguments;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use toolgate_policy::schema::SchemaViolations;
 use toolgate_policy::{SchemaError, SchemaValidator};
@@ -155,8 +155,17 @@ impl Question {
     /// # Errors
     /// If the answer is not valid.
     pub fn check(&self, answer: &Answer) -> Result<(), InvalidAnswer> {
-        let Answer::Value(value) = answer else { return Ok(()) };
         let invalid = |why: String| Err(InvalidAnswer(why));
+        let value = match (answer, self) {
+            (Answer::Value(value), _) => value,
+            (Answer::Declined(_), _) => return Ok(()),
+            (Answer::ForSession { .. }, Self::Approval(asked)) if asked.session.is_some() => return Ok(()),
+            (Answer::ForSession { .. }, _) => {
+                return invalid(
+                    "only the approval of a call in a session can hold for the session".to_owned(),
+                );
+            }
+        };
         if value.to_string().len() > MAX_ANSWER_BYTES {
             return invalid(format!("it is larger than {MAX_ANSWER_BYTES} bytes"));
         }
@@ -192,6 +201,21 @@ pub enum Answer {
     Value(Json),
     /// Declined, with an optional reason.
     Declined(Option<String>),
+    /// The answer to an approval, which also decides later calls of the same session.
+    ForSession {
+        approve: bool,
+        scope: ApprovalScope,
+    },
+}
+
+/// Later calls of a session that the answer to an approval decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalScope {
+    /// Calls of the same tool with the same arguments.
+    Call,
+    /// All calls of the tool.
+    Tool,
 }
 
 /// An answer, and the name of the person who gave it.

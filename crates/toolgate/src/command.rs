@@ -15,6 +15,7 @@ pub(crate) mod credentials;
 pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod examples;
+pub(crate) mod form;
 pub(crate) mod functions;
 pub(crate) mod import;
 pub(crate) mod init;

@@ -183,12 +183,15 @@ impl TerminalFacts {
     fn of_process() -> Self {
         let (stdout, is_stderr) = (std::io::stdout(), std::io::stderr().is_terminal());
         let is_stdout = stdout.is_terminal();
-        let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|_| is_stdout);
-        // A terminal without a size, such as a serial line, reports 0 columns.
-        let columns = size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
-        let columns = columns.or(is_stdout.then_some(DEFAULT_COLUMNS));
+        let columns = window_columns().or(is_stdout.then_some(DEFAULT_COLUMNS));
         Self { is_stdout, is_stderr, is_interactive: std::io::stdin().is_terminal() && is_stderr, columns }
     }
+}
+
+/// Columns of the terminal at stdout. `None` without a terminal, and for one without a size, such as a serial line.
+fn window_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Secrets to mask in every message.
@@ -271,6 +274,12 @@ impl Output {
         self.terminal
     }
 
+    /// Columns of the terminal now. It may have been resized since the command began.
+    pub(crate) fn columns(&self) -> usize {
+        let known = if self.client.is_some() { self.terminal.columns } else { window_columns() };
+        known.or(self.terminal.columns).unwrap_or(DEFAULT_COLUMNS)
+    }
+
     /// Masks these secrets and patterns in every later message.
     pub(crate) fn mask_secrets(&self, secrets: &[Secret], patterns: &[SecretPattern]) {
         let _ = self.hidden.set(SecretMask {
@@ -309,7 +318,12 @@ impl Output {
             return client.print(text.into_owned());
         }
         let stdout = std::io::stdout();
-        let _ = anstream::AutoStream::new(stdout.lock(), self.choice).write_all(text.as_bytes());
+        let mut stream = anstream::AutoStream::new(stdout.lock(), self.choice);
+        let _ = stream.write_all(text.as_bytes());
+        // Streamed text is shown before its line ends.
+        if !text.ends_with('\n') {
+            let _ = stream.flush();
+        }
     }
 
     /// Prints a message to stderr.

@@ -134,7 +134,13 @@ impl EventBuilder {
                 self.resumed = true;
                 return None;
             }
-            JournalEntry::UserMessage { .. } | JournalEntry::ToolsFound { .. } => return None,
+            JournalEntry::ModelChanged { model } => {
+                self.model = model;
+                return None;
+            }
+            JournalEntry::UserMessage { .. } | JournalEntry::ToolsFound { .. } | JournalEntry::Undone {} => {
+                return None;
+            }
         })
     }
 }

@@ -6,14 +6,14 @@ use toolgate_types::agent::ModelSpec;
 use super::client::ModelClient;
 use super::openai::parameters;
 use super::{
-    Message, ModelError, ModelRequest, Part, ReplyBuilder, StopReason, StreamEvent, TokenUsage, ToolOutput,
-    ToolSpec, names,
+    Message, ModelError, ModelRequest, PDF, Part, ReplyBuilder, StopReason, StreamEvent, TokenUsage,
+    ToolOutput, ToolSpec, names,
 };
 
 /// Image types that the API accepts.
 const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
-pub(super) fn body(spec: &ModelSpec, request: &ModelRequest) -> Json {
+pub(super) fn body(spec: &ModelSpec, request: &ModelRequest, tools: &[ToolSpec]) -> Json {
     let messages: Vec<Json> = request.messages.iter().map(message_json).collect();
     let mut body =
         json!({ "model": spec.name, "max_tokens": request.limits.max_tokens(spec), "messages": messages });
@@ -26,12 +26,12 @@ pub(super) fn body(spec: &ModelSpec, request: &ModelRequest) -> Json {
     if !request.limits.stop.is_empty() {
         body["stop_sequences"] = request.limits.stop.clone().into();
     }
-    if !request.tools.is_empty() {
+    if !tools.is_empty() {
         let tool = |tool: &ToolSpec| {
             json!({ "name": names::provider_name(&tool.name), "description": tool.description,
                 "input_schema": parameters(tool) })
         };
-        body["tools"] = request.tools.iter().map(tool).collect();
+        body["tools"] = tools.iter().map(tool).collect();
     }
     if spec.stream {
         body["stream"] = true.into();
@@ -84,7 +84,11 @@ fn part_json(part: &Part) -> Json {
         Part::Image { mime, .. } => {
             json!({ "type": "text", "text": format!("[{mime}, not supported by this model]") })
         }
-        Part::Audio { mime, .. } => {
+        Part::Document { mime, name, data } if mime == PDF => {
+            json!({ "type": "document", "title": name,
+                "source": { "type": "base64", "media_type": mime, "data": data } })
+        }
+        Part::Audio { mime, .. } | Part::Document { mime, .. } => {
             json!({ "type": "text", "text": format!("[{mime}, not supported by this model]") })
         }
     }

@@ -7,13 +7,13 @@ use super::client::ModelClient;
 use super::openai::parameters;
 use super::{
     Message, ModelError, ModelErrorKind, ModelRequest, Part, ReplyBuilder, StopReason, StreamEvent,
-    TokenUsage, ToolCall, names,
+    TokenUsage, ToolCall, ToolSpec, names,
 };
 
 /// Prefix of call ids that we made up, because the model sent none.
 const GENERATED_ID_PREFIX: &str = "call-";
 
-pub(super) fn body(spec: &ModelSpec, request: &ModelRequest) -> Json {
+pub(super) fn body(spec: &ModelSpec, request: &ModelRequest, tools: &[ToolSpec]) -> Json {
     let contents: Vec<Json> = request.messages.iter().map(message_json).collect();
     let mut body = json!({ "contents": contents, "generationConfig": { "maxOutputTokens": request.limits.max_tokens(spec) } });
     if !request.instructions.is_empty() {
@@ -25,13 +25,12 @@ pub(super) fn body(spec: &ModelSpec, request: &ModelRequest) -> Json {
     if !request.limits.stop.is_empty() {
         body["generationConfig"]["stopSequences"] = request.limits.stop.clone().into();
     }
-    if !request.tools.is_empty() {
-        let declare = |tool: &super::ToolSpec| {
+    if !tools.is_empty() {
+        let declare = |tool: &ToolSpec| {
             json!({ "name": names::provider_name(&tool.name), "description": tool.description,
                 "parametersJsonSchema": parameters(tool) })
         };
-        body["tools"] =
-            json!([{ "functionDeclarations": request.tools.iter().map(declare).collect::<Vec<_>>() }]);
+        body["tools"] = json!([{ "functionDeclarations": tools.iter().map(declare).collect::<Vec<_>>() }]);
     }
     body
 }
@@ -89,7 +88,7 @@ fn call_json(call: &ToolCall) -> Json {
 fn part_json(part: &Part) -> Json {
     match part {
         Part::Text { text } => json!({ "text": text }),
-        Part::Image { mime, data } | Part::Audio { mime, data } => {
+        Part::Image { mime, data } | Part::Audio { mime, data } | Part::Document { mime, data, .. } => {
             json!({ "inlineData": { "mimeType": mime, "data": data } })
         }
     }

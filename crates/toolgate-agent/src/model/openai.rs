@@ -9,12 +9,14 @@ use super::{
     ToolSpec, names,
 };
 
-pub(super) fn body(spec: &ModelSpec, request: &ModelRequest) -> Json {
+pub(super) fn body(spec: &ModelSpec, request: &ModelRequest, tools: &[ToolSpec]) -> Json {
+    // Other servers do not know files.
+    let takes_files = matches!(spec.provider, ModelProvider::Openai | ModelProvider::Azure);
     let mut messages = Vec::new();
     if !request.instructions.is_empty() {
         messages.push(json!({ "role": "system", "content": request.instructions }));
     }
-    request.messages.iter().for_each(|message| push_message(message, &mut messages));
+    request.messages.iter().for_each(|message| push_message(message, takes_files, &mut messages));
     let mut body = json!({ "model": spec.name, "messages": messages });
     // Other servers know only the older name.
     let is_openai =
@@ -27,8 +29,8 @@ pub(super) fn body(spec: &ModelSpec, request: &ModelRequest) -> Json {
     if !request.limits.stop.is_empty() {
         body["stop"] = request.limits.stop.clone().into();
     }
-    if !request.tools.is_empty() {
-        body["tools"] = request.tools.iter().map(tool_json).collect();
+    if !tools.is_empty() {
+        body["tools"] = tools.iter().map(tool_json).collect();
     }
     if spec.stream {
         body["stream"] = true.into();
@@ -43,20 +45,19 @@ fn tool_json(tool: &ToolSpec) -> Json {
     } })
 }
 
-/// Returns a schema that every provider accepts: an object at the top level, without alternatives.
+/// Returns the schema of a tool. Providers require an object.
 pub(super) fn parameters(tool: &ToolSpec) -> Json {
     let mut schema: Map<String, Json> = tool.schema.parse().unwrap_or_default();
-    for key in ["$schema", "$id", "oneOf", "anyOf", "allOf", "not", "if", "then", "else", "examples"] {
-        schema.remove(key);
-    }
-    schema.insert("type".to_owned(), "object".into());
+    schema.entry("type").or_insert_with(|| "object".into());
     schema.entry("properties").or_insert_with(|| json!({}));
     Json::Object(schema)
 }
 
-fn push_message(message: &Message, out: &mut Vec<Json>) {
+fn push_message(message: &Message, takes_files: bool, out: &mut Vec<Json>) {
     match message {
-        Message::User { parts } => out.push(json!({ "role": "user", "content": content(parts) })),
+        Message::User { parts } => {
+            out.push(json!({ "role": "user", "content": content(parts, takes_files) }))
+        }
         Message::Assistant { text, calls } => {
             let mut message = json!({ "role": "assistant", "content": text });
             if !calls.is_empty() {
@@ -78,19 +79,19 @@ fn push_message(message: &Message, out: &mut Vec<Json>) {
                 media.extend(rest);
             }
             if !media.is_empty() {
-                out.push(json!({ "role": "user", "content": content(&media) }));
+                out.push(json!({ "role": "user", "content": content(&media, takes_files) }));
             }
         }
     }
 }
 
-/// Splits a tool result into its text and its images and audio.
+/// Splits a tool result into its text and its images, audio and documents.
 fn split_media(result: &ToolOutput) -> (String, Vec<Part>) {
     let (mut text, mut rest) = (Vec::new(), Vec::new());
     for part in &result.parts {
         match part {
             Part::Text { text: words } => text.push(words.clone()),
-            Part::Image { mime, .. } | Part::Audio { mime, .. } => {
+            Part::Image { mime, .. } | Part::Audio { mime, .. } | Part::Document { mime, .. } => {
                 text.push(format!("[{mime}, in the next message]"));
                 rest.push(Part::Text { text: format!("From the tool {}:", result.name) });
                 rest.push(part.clone());
@@ -100,14 +101,16 @@ fn split_media(result: &ToolOutput) -> (String, Vec<Part>) {
     (text.join("\n"), rest)
 }
 
-fn content(parts: &[Part]) -> Json {
+fn content(parts: &[Part], takes_files: bool) -> Json {
     if let [Part::Text { text }] = parts {
         return text.as_str().into();
     }
-    parts.iter().map(part_json).collect()
+    parts.iter().map(|part| part_json(part, takes_files)).collect()
 }
 
-fn part_json(part: &Part) -> Json {
+fn part_json(part: &Part, takes_files: bool) -> Json {
+    let unsupported =
+        |mime: &str| json!({ "type": "text", "text": format!("[{mime}, not supported by this model]") });
     match part {
         Part::Text { text } => json!({ "type": "text", "text": text }),
         Part::Image { mime, data } => {
@@ -117,8 +120,13 @@ fn part_json(part: &Part) -> Json {
             Some(format) => {
                 json!({ "type": "input_audio", "input_audio": { "data": data, "format": format } })
             }
-            None => json!({ "type": "text", "text": format!("[{mime}, not supported by this model]") }),
+            None => unsupported(mime),
         },
+        Part::Document { mime, name, data } if takes_files => {
+            let data = format!("data:{mime};base64,{data}");
+            json!({ "type": "file", "file": { "filename": name, "file_data": data } })
+        }
+        Part::Document { mime, .. } => unsupported(mime),
     }
 }
 

@@ -10,10 +10,11 @@ use toolgate_types::Secret;
 use toolgate_types::agent::{ModelProvider, ModelSpec, TokenPrices};
 use url::Url;
 
+use super::adapt::AdaptedTools;
 use super::client::{HttpRequest, ModelClient, backoff};
 use super::{
     Message, Model, ModelError, ModelErrorKind, ModelReply, ModelRequest, ReplyBuilder, StreamEvent,
-    TokenUsage,
+    TokenUsage, ToolSpec,
 };
 use super::{anthropic, gemini, names, openai};
 
@@ -51,9 +52,10 @@ impl RemoteModel {
     async fn attempt(
         &self,
         request: &ModelRequest,
+        tools: &AdaptedTools,
         on_event: &mut (dyn FnMut(StreamEvent) + Send),
     ) -> Result<ModelReply, ModelError> {
-        let http_request = self.http_request(request)?;
+        let http_request = self.http_request(request, &tools.specs)?;
         let sent = http_request.body.len();
         let response = self.client.send(http_request).await?;
         let mut reply = ReplyBuilder::default();
@@ -84,10 +86,12 @@ impl RemoteModel {
         };
         let known =
             || request.tools.iter().map(|tool| tool.name.as_str()).chain(called_tools(&request.messages));
-        Ok(reply.finish(|name| names::catalog_name(name, known()), TokenUsage::estimate(sent, received)))
+        let reply =
+            reply.finish(|name| names::catalog_name(name, known()), TokenUsage::estimate(sent, received));
+        Ok(tools.restore(reply))
     }
 
-    fn http_request(&self, request: &ModelRequest) -> Result<HttpRequest, ModelError> {
+    fn http_request(&self, request: &ModelRequest, tools: &[ToolSpec]) -> Result<HttpRequest, ModelError> {
         let spec = &self.spec;
         let key = spec.key.as_ref().map(Secret::expose);
         let (path, headers, body) = match spec.provider {
@@ -95,22 +99,26 @@ impl RemoteModel {
                 let headers = key.map(|key| ("x-api-key", Secret::new(key)));
                 let version = ("anthropic-version", Secret::new("2023-06-01"));
                 let headers = headers.into_iter().chain([version]).collect();
-                ("v1/messages".to_owned(), headers, anthropic::body(spec, request))
+                ("v1/messages".to_owned(), headers, anthropic::body(spec, request, tools))
             }
             ModelProvider::Gemini => {
                 let headers = key.map(|key| ("x-goog-api-key", Secret::new(key))).into_iter().collect();
                 let method = if spec.stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
-                (format!("v1beta/models/{}:{method}", spec.name), headers, gemini::body(spec, request))
+                (format!("v1beta/models/{}:{method}", spec.name), headers, gemini::body(spec, request, tools))
             }
             ModelProvider::Azure => {
                 let headers = key.map(|key| ("api-key", Secret::new(key))).into_iter().collect();
                 let bare = matches!(self.base.path(), "" | "/");
                 let path = if bare { "openai/v1/chat/completions" } else { "chat/completions" };
-                (path.to_owned(), headers, openai::body(spec, request))
+                (path.to_owned(), headers, openai::body(spec, request, tools))
             }
             ModelProvider::Openai | ModelProvider::Ollama => {
                 let bearer = key.map(|key| ("authorization", Secret::new(format!("Bearer {key}"))));
-                ("chat/completions".to_owned(), bearer.into_iter().collect(), openai::body(spec, request))
+                (
+                    "chat/completions".to_owned(),
+                    bearer.into_iter().collect(),
+                    openai::body(spec, request, tools),
+                )
             }
         };
         let (path, query) =
@@ -145,9 +153,11 @@ impl Model for RemoteModel {
     ) -> BoxFuture<'a, Result<ModelReply, ModelError>> {
         Box::pin(async move {
             let within = self.spec.timeout.get();
+            let tools = AdaptedTools::new(self.spec.provider, &request.tools);
             let mut attempt = 0;
             loop {
-                let error = match tokio::time::timeout(within, self.attempt(request, on_event)).await {
+                let error = match tokio::time::timeout(within, self.attempt(request, &tools, on_event)).await
+                {
                     Ok(Ok(reply)) => return Ok(reply),
                     Ok(Err(error)) => error,
                     Err(_) => self.client.timed_out(within),

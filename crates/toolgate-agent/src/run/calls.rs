@@ -3,12 +3,14 @@
 //! Invariant: a call that is not repeatable runs alone, after its intent is synced to disk; every call of a turn has
 //! exactly one output, in the order of the calls.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 use toolgate_mcp::Forwarded;
+use toolgate_runtime::results::READ_RESULT;
 use toolgate_runtime::{CallOrigin, Operation, RawJson, Runtime, TraceContext};
 use toolgate_types::call::ResultStatus;
 use toolgate_types::tool::RiskLevel;
@@ -22,6 +24,9 @@ use crate::journal::{JournalEntry, parts_text};
 use crate::model::{CallArguments, Message, Part, ToolCall, ToolOutput};
 use crate::server_requests::{self, AnswerContext, RunClient};
 use crate::toolbox::is_agent_tool;
+
+/// Bytes of a page of a stored result that are left for the note about the next one.
+const PAGE_MARGIN: usize = 512;
 
 /// Effects of a call, known before it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,14 +240,21 @@ impl Run<'_> {
         let origin = CallOrigin {
             forwarded: self.forwarded_client(runtime, call),
             agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-            max_inline: Some(self.agent.model.max_result_bytes()),
+            max_inline: Some(self.model.max_result_bytes()),
             ..self.origin()
         };
-        let operation = Operation::tool(call.name.clone(), RawJson::from_value(arguments));
+        let mut arguments = Cow::Borrowed(arguments);
+        let most = self.model.max_result_bytes().saturating_sub(PAGE_MARGIN).max(1);
+        if call.name == READ_RESULT && arguments["length"].as_u64().is_some_and(|length| length > most as u64)
+        {
+            // A longer page would be truncated, and the next one would begin after the part that is missing.
+            arguments.to_mut()["length"] = most.into();
+        }
+        let operation = Operation::tool(call.name.clone(), RawJson::from_value(&arguments));
         let operation = operation.with_trace(trace).with_origin(origin);
         let called = runtime.execute_boxed(&self.caller, operation).await;
         let hints = runtime.agent_hints(&self.caller, &called);
-        let parts = content::outcome_parts(&called, &hints, self.agent.model.max_result_bytes());
+        let parts = content::outcome_parts(&called, &hints, self.model.max_result_bytes());
         let failed = called.result.status == ResultStatus::Error;
         let output = ToolOutput { id: call.id.clone(), name: call.name.clone(), parts, failed };
         ToolCallOutcome {
@@ -274,7 +286,7 @@ impl Run<'_> {
             capabilities,
             sampling: rules.sampling,
             elicitation: rules.elicitation,
-            model: Arc::clone(&self.agent.model),
+            model: Arc::clone(&self.model),
             responder: Arc::clone(&self.agent.responder),
             side_usage: Arc::clone(&self.side_usage),
             budget_left: self.remaining_budget(),

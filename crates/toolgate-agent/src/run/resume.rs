@@ -106,7 +106,9 @@ impl Run<'_> {
                     self.add_output(output);
                 }
                 JournalEntry::ToolsFound { tools } => self.found_tools.extend(tools),
+                JournalEntry::Undone {} => drop(self.remove_last_message()),
                 JournalEntry::Started { .. }
+                | JournalEntry::ModelChanged { .. }
                 | JournalEntry::ToolsOffered { .. }
                 | JournalEntry::Resumed { .. }
                 | JournalEntry::Ended { .. } => {}

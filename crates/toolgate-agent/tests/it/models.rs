@@ -239,7 +239,8 @@ async fn requests_follow_the_api_of_each_provider() {
                   "message": {
                     "type": "string"
                   }
-                }
+                },
+                "additionalProperties": false
               }
             }
           },
@@ -254,7 +255,8 @@ async fn requests_follow_the_api_of_each_provider() {
                   "message": {
                     "type": "string"
                   }
-                }
+                },
+                "additionalProperties": false
               }
             }
           }
@@ -670,4 +672,74 @@ async fn replies_have_limits_of_their_own() {
         let [configured, small, large] = limits[..] else { panic!("{limits:?}") };
         assert_eq!((small, large), (50, configured), "{provider:?}");
     }
+}
+
+/// Requests as they are recorded: schemas in the dialect of each provider, and a PDF in a result.
+#[tokio::test]
+async fn schemas_and_documents_follow_each_provider() {
+    let schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "required": ["filter", "place"],
+        "properties": {
+            "filter": { "type": "object", "description": "Names and values.", "additionalProperties": { "type": "string" } },
+            "place": { "oneOf": [
+                { "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] },
+                { "type": "string", "format": "uri" },
+            ] },
+            "limit": { "type": ["integer", "null"], "minimum": 1, "maximum": 50, "default": 10 },
+        },
+    });
+    let find = ToolSpec {
+        name: "find".to_owned(),
+        description: "Finds reports.".to_owned(),
+        schema: RawJson::from_value(&schema),
+    };
+    let document = Part::Document {
+        mime: "application/pdf".to_owned(),
+        name: "report.pdf".to_owned(),
+        data: "JVBERi0xLjc=".to_owned(),
+    };
+    let arguments = json!({ "filter": { "year": "2026" }, "place": { "city": "Lyon" } });
+    let call = ToolCall {
+        id: "c1".to_owned(),
+        name: "find".to_owned(),
+        arguments: CallArguments::Object(arguments.as_object().cloned().unwrap()),
+        signature: None,
+    };
+    let output =
+        ToolOutput { id: "c1".to_owned(), name: "find".to_owned(), parts: vec![document], failed: false };
+    let request = ModelRequest {
+        messages: vec![
+            Message::user("find it"),
+            Message::Assistant { text: String::new(), calls: vec![call] },
+            Message::Tools { results: vec![output] },
+        ],
+        tools: vec![find],
+        ..hello()
+    };
+    // A model fills in the schema that it sees: objects of any shape are strings with JSON for some.
+    let as_text = json!({ "filter": "{\"year\":\"2027\"}", "place": { "city": "Nice" } });
+    let as_object = json!({ "filter": { "year": "2027" }, "place": { "city": "Nice" } });
+    for (provider, name) in [(Openai, "openai"), (Anthropic, "anthropic"), (Gemini, "gemini")] {
+        let shown = if provider == Anthropic { &as_object } else { &as_text };
+        let turn = json!({ "calls": [{ "id": "c2", "name": "find", "arguments": shown }] });
+        let exchange = ask(json!([turn]), provider, true, &request).await;
+        let reply = exchange.outcome.expect("it answers");
+        let CallArguments::Object(restored) = &reply.calls[0].arguments else { panic!("{reply:?}") };
+        assert_eq!(
+            Json::Object(restored.clone()),
+            as_object,
+            "{name}: the arguments of the tool's own schema"
+        );
+        let body = serde_json::to_string_pretty(&exchange.requests[0]["body"]).unwrap();
+        insta::assert_snapshot!(format!("request_{name}"), body);
+    }
+    // Other servers do not know files.
+    let exchange = ask(json!([{ "text": "ok" }]), Ollama, true, &request).await;
+    let body = exchange.requests[0]["body"].to_string();
+    assert!(
+        body.contains("[application/pdf, not supported by this model]") && !body.contains("JVBER"),
+        "{body}"
+    );
 }

@@ -19,6 +19,7 @@ use crate::questions::{
     Responder as _, ShownArguments,
 };
 use crate::runtime::Runtime;
+use crate::session_approvals::AskedCall;
 
 /// Time a person has to approve a call, whatever its timeout is. The policy ignores approvals that arrive later.
 pub(crate) const MAX_APPROVAL_WAIT: Duration = Duration::from_secs(590);
@@ -52,7 +53,10 @@ impl Runtime {
             error.denial = Some(Box::new(denial));
             error
         };
-        let arguments = match ShownArguments::new(&sent_params(&question.arguments, operation)) {
+        let params = sent_params(&question.arguments, operation);
+        let call = AskedCall::new(&question, operation.origin.session.as_ref(), &params, tainted);
+        let approvals = &self.access.session_approvals;
+        let arguments = match ShownArguments::new(&params) {
             Ok(arguments) => arguments,
             Err(why) => {
                 let hint = Some("send fewer arguments".to_owned());
@@ -72,13 +76,27 @@ impl Runtime {
         let client = client.and_then(|client| ClientResponder::for_approval(Arc::clone(client)));
         let approver = operation.origin.approver.as_ref();
         let responder = approver.map_or(&self.access.responder, |CallApprover(responder)| responder);
-        let people = responder.ask(Arc::clone(&asked));
-        let answer = match &client {
-            None => timeout(MAX_APPROVAL_WAIT, people).await,
-            Some(client) => timeout(MAX_APPROVAL_WAIT, first_answer(client.ask(asked), people)).await,
+        let people = async {
+            let people = responder.ask(Arc::clone(&asked));
+            match &client {
+                None => people.await,
+                Some(client) => first_answer(client.ask(Arc::clone(&asked)), people).await,
+            }
         };
+        // An answer for the session may come while this question is open, or may have come before.
+        let answer = tokio::select! {
+            biased;
+            earlier = approvals.answer(call.as_ref()) => Ok(Ok(earlier)),
+            answer = timeout(MAX_APPROVAL_WAIT, people) => answer,
+        };
+        if let (Ok(Ok(HumanReply { answer: Answer::ForSession { approve, scope }, by })), Some(call)) =
+            (&answer, &call)
+        {
+            approvals.insert(call, *scope, *approve, by);
+        }
         let by = match answer {
             Ok(Ok(HumanReply { answer: Answer::Value(Value::Bool(true)), by })) => by,
+            Ok(Ok(HumanReply { answer: Answer::ForSession { approve: true, .. }, by })) => by,
             refused => {
                 let refused = refused.ok();
                 let by = refused.as_ref().and_then(|reply| Some(reply.as_ref().ok()?.by.clone()));

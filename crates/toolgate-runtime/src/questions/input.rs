@@ -108,7 +108,7 @@ async fn ask(queue: &QuestionQueue, call: BuiltinCall) -> BuiltinResult {
             let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
             (json!({ "action": "accept", "answer": answer, "by": by }), text)
         }
-        Answer::Declined(None) => {
+        Answer::Declined(None) | Answer::ForSession { .. } => {
             (json!({ "action": "decline", "by": by }), "the person declined to answer".to_owned())
         }
         Answer::Declined(Some(reason)) => {
@@ -126,7 +126,8 @@ fn builtin_error(why: NoAnswer) -> BuiltinError {
         NoAnswer::NoResponder => (
             ErrorCode::ServiceUnavailable,
             Some(
-                "call it from a terminal, or from `toolgate serve`, where people answer with `toolgate questions`",
+                "go on without the answer, and say what you would have asked; people can answer at a terminal, or \
+                 with `toolgate questions` while `toolgate serve` runs",
             ),
         ),
         NoAnswer::QueueFull => (ErrorCode::Overloaded, Some("wait until the open questions are answered")),
@@ -140,6 +141,11 @@ fn builtin_error(why: NoAnswer) -> BuiltinError {
         NoAnswer::Closed => (ErrorCode::ServiceUnavailable, None),
     };
     let builtin_error = BuiltinError::new(code, why.to_string());
+    let builtin_error = match why {
+        // No person comes while the program runs.
+        NoAnswer::NoResponder | NoAnswer::Closed => builtin_error.permanent(),
+        NoAnswer::QueueFull | NoAnswer::TimedOut => builtin_error,
+    };
     match hint {
         Some(hint) => builtin_error.with_hint(hint),
         None => builtin_error,

@@ -61,9 +61,14 @@ impl ReadRequest {
             Some(pattern) => self.matching_lines(&text, pattern, length)?,
             None => self.page(&text, length),
         };
-        Ok(RawJson::from_value(
-            &json!({ "content": [{ "type": "text", "text": shown }], "structuredContent": place }),
-        ))
+        let mut content = vec![json!({ "type": "text", "text": shown })];
+        // For readers that ignore structured content.
+        if let Some(next) = place["nextOffset"].as_u64() {
+            let (total, unit) = (&place["total"], if self.grep.is_some() { "lines" } else { "bytes" });
+            let text = format!("[there is more of {total} {unit}: go on with `offset` {next}]");
+            content.push(json!({ "type": "text", "text": text }));
+        }
+        Ok(RawJson::from_value(&json!({ "content": content, "structuredContent": place })))
     }
 
     fn page(&self, text: &str, length: usize) -> (String, Value) {

@@ -15,6 +15,7 @@ use toolgate_upstream::Responder;
 use super::Runtime;
 use crate::catalog::CatalogTool;
 use crate::operation::SessionId;
+use crate::session_approvals::SessionApprovals;
 use crate::taint::TaintTracker;
 
 /// Callers and policy of one moment.
@@ -37,6 +38,7 @@ pub(crate) struct AccessControl {
     profiles: ArcSwap<Profiles>,
     pub(crate) taint: TaintTracker,
     pub(crate) responder: Arc<dyn Responder>,
+    pub(crate) session_approvals: SessionApprovals,
 }
 
 impl AccessControl {
@@ -48,7 +50,8 @@ impl AccessControl {
     ) -> Self {
         let profiles = ArcSwap::new(profiles);
         let rules = ArcSwap::from_pointee(rules);
-        Self { rules, profiles, taint: TaintTracker::new(taint_window), responder }
+        let taint = TaintTracker::new(taint_window);
+        Self { rules, profiles, taint, responder, session_approvals: SessionApprovals::default() }
     }
 
     /// The rules in use.

@@ -21,8 +21,9 @@ impl Runtime {
         join_all(inputs.servers.iter().map(|managed| managed.server.set_log_level(requester, level))).await;
     }
 
-    /// Closes the connections to servers of a session that has ended.
+    /// Closes the connections to servers of a session that has ended, and forgets the answers to approvals that hold for it.
     pub fn end_session(&self, caller: &CallerId, session: &str) {
+        self.access.session_approvals.forget(caller, session);
         for managed in &self.sources.load().servers {
             managed.server.end_session(caller, session);
         }

@@ -152,8 +152,9 @@ impl AttemptError {
         };
         match failure {
             InvokeError::Unavailable(unavailable) => unavailable_call_error(&unavailable),
-            InvokeError::Builtin(BuiltinError { code, message, hint, retry_after }) => {
-                let mut error = error(code, message).with_outcome(builtin_outcome(code));
+            InvokeError::Builtin(BuiltinError { code, message, hint, retry_after, is_permanent }) => {
+                let outcome = if is_permanent { ExecutionState::Finished } else { builtin_outcome(code) };
+                let mut error = error(code, message).with_outcome(outcome);
                 (error.hint, error.retry_after) = (hint, retry_after);
                 error
             }

@@ -80,7 +80,7 @@ impl ClientFeatures {
             // A URL that was opened has no values.
             Ok(Answer::Value(Value::Null)) => json!({ "action": "accept" }),
             Ok(Answer::Value(content)) => json!({ "action": "accept", "content": content }),
-            Ok(Answer::Declined(_)) => json!({ "action": "decline" }),
+            Ok(Answer::Declined(_) | Answer::ForSession { .. }) => json!({ "action": "decline" }),
             // No answer: neither yes nor no.
             Err(_) => json!({ "action": "cancel" }),
         }))

@@ -1,11 +1,11 @@
-//! Files attached to a task: images, audio and text.
+//! Files attached to a task: images, audio, PDFs and text.
 
 use std::path::Path;
 
 use anyhow::bail;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use toolgate_agent::model::Part;
+use toolgate_agent::model::{PDF, Part};
 
 /// Bytes of a file.
 const MAX_BYTES: u64 = 8 << 20;
@@ -13,16 +13,17 @@ const MAX_BYTES: u64 = 8 << 20;
 /// Reads a file as message content. The extension decides its type.
 pub(crate) fn read_attachment(path: &Path) -> anyhow::Result<Part> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
-    let (picture, mime) = match ending.as_str() {
-        "png" => (true, "image/png"),
-        "jpg" | "jpeg" => (true, "image/jpeg"),
-        "gif" => (true, "image/gif"),
-        "webp" => (true, "image/webp"),
-        "wav" => (false, "audio/wav"),
-        "mp3" => (false, "audio/mpeg"),
-        "txt" | "md" | "csv" | "json" | "yaml" | "yml" => (false, ""),
+    let mime = match ending.as_str() {
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "wav" => "audio/wav",
+        "mp3" => "audio/mpeg",
+        "pdf" => PDF,
+        "txt" | "md" | "csv" | "json" | "yaml" | "yml" => "",
         _ => bail!(
-            "unsupported file type: `{}` (supported: png, jpg, gif, webp, wav, mp3, txt, md, csv, json, yaml)",
+            "unsupported file type: `{}` (supported: png, jpg, gif, webp, wav, mp3, pdf, txt, md, csv, json, yaml)",
             path.display()
         ),
     };
@@ -34,5 +35,12 @@ pub(crate) fn read_attachment(path: &Path) -> anyhow::Result<Part> {
         return Ok(Part::Text { text });
     }
     let (data, mime) = (STANDARD.encode(fs_err::read(path)?), mime.to_owned());
-    Ok(if picture { Part::Image { mime, data } } else { Part::Audio { mime, data } })
+    Ok(match mime.as_str() {
+        PDF => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Part::Document { mime, name, data }
+        }
+        image if image.starts_with("image/") => Part::Image { mime, data },
+        _ => Part::Audio { mime, data },
+    })
 }

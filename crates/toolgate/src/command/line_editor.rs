@@ -15,6 +15,8 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Behavior, CompletionType, Config, Context, Editor, Helper};
 use toolgate_state::StateDir;
 
+use crate::command::agent::keys;
+
 /// Lines kept in the history.
 const MAX_LINES: usize = 500;
 /// Bytes of the history that are read.
@@ -37,8 +39,12 @@ pub(crate) struct LineEditor {
 }
 
 /// Commands that Tab completes.
-const COMMANDS: [&str; 10] =
-    ["/clear", "/cost", "/exit", "/help", "/model", "/new", "/quit", "/show ", "/tools", "/why "];
+const COMMANDS: [&str; 12] = [
+    "/clear", "/cost", "/exit", "/help", "/model", "/new", "/quit", "/resume", "/show ", "/tools", "/undo",
+    "/why ",
+];
+/// Characters of a word that Tab completes to the name of a tool.
+const MIN_TOOL_START: usize = 2;
 
 /// Completes commands and tools, and continues lines that end with `\`.
 #[derive(Default)]
@@ -49,13 +55,18 @@ struct ChatHelper {
 impl ChatHelper {
     /// Returns the start of the word to complete, and its completions.
     fn completions(&self, before: &str) -> (usize, Vec<String>) {
-        if let Some(start) = before.strip_prefix("/why ") {
-            let tools = self.tools.iter().filter(|tool| tool.starts_with(start));
-            return ("/why ".len(), tools.cloned().collect());
-        }
         let is_command = before.starts_with('/') && !before.contains(char::is_whitespace);
-        let commands = COMMANDS.iter().filter(|command| is_command && command.starts_with(before));
-        (0, commands.map(|command| (*command).to_owned()).collect())
+        if is_command {
+            let commands = COMMANDS.iter().filter(|command| command.starts_with(before));
+            return (0, commands.map(|command| (*command).to_owned()).collect());
+        }
+        let at = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
+        let word = before[at..].trim_start_matches('`');
+        let at = before.len() - word.len();
+        if word.len() < MIN_TOOL_START && !before.starts_with("/why ") {
+            return (at, Vec::new());
+        }
+        (at, self.tools.iter().filter(|tool| tool.starts_with(word)).cloned().collect())
     }
 }
 
@@ -99,8 +110,8 @@ impl LineEditor {
         }
     }
 
-    /// Reads the next line.
-    pub(crate) fn line(&mut self, prompt: &str) -> LineInput {
+    /// Reads the next line, which begins with `draft` at a terminal. Waits until no question reads the terminal.
+    pub(crate) fn line(&mut self, prompt: &str, draft: &str) -> LineInput {
         let Some(editor) = &mut self.editor else {
             let mut line = String::new();
             return match std::io::stdin().lock().read_line(&mut line) {
@@ -108,7 +119,8 @@ impl LineEditor {
                 _ => LineInput::End,
             };
         };
-        match editor.readline(prompt) {
+        let _reader = keys::lock_terminal();
+        match editor.readline_with_initial(prompt, (draft, "")) {
             Ok(line) => {
                 if !line.trim().is_empty() && editor.add_history_entry(&line).unwrap_or(false) {
                     write_history(&self.file, editor.history());
@@ -189,7 +201,9 @@ fn completes_commands_and_tools() {
     assert_eq!(found("/c"), (0, vec!["/clear".to_owned(), "/cost".to_owned()]));
     assert_eq!(found("/why get_o"), (5, vec!["get_order".to_owned()]));
     assert_eq!(found("/why "), (5, helper.tools.clone()));
-    for text in ["why", "/tools x", "hello /c", ""] {
+    assert_eq!(found("call get_i"), (5, vec!["get_invoice".to_owned()]));
+    assert_eq!(found("call `re"), (6, vec!["refund".to_owned()]));
+    for text in ["why", "/tools x", "hello /c", "g", ""] {
         assert!(found(text).1.is_empty(), "{text}");
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use toolgate_app::socket::{Method, encode_segment, send_request};
 use toolgate_redact::printable;
 use toolgate_runtime::questions::{Answer, InputQuestion, Question};
@@ -14,7 +14,7 @@ use toolgate_runtime::questions::{Answer, InputQuestion, Question};
 use crate::DONE;
 use crate::cli::{ProjectArgs, QuestionAnswerArgs, QuestionsArgs, QuestionsCommand};
 use crate::command::agent::keys;
-use crate::command::terminal_prompts::parse_typed;
+use crate::command::form;
 use crate::output::{BOLD, DIM, Output, error_with_hint, quoted_lines};
 
 /// Poll interval of `--watch`.
@@ -184,7 +184,7 @@ pub(crate) fn prompt_input(question: &Question, input: &InputQuestion) -> Option
     }
     for _ in 0..MAX_ATTEMPTS {
         let value = match (schema, choices.as_slice()) {
-            (Some(schema), _) => prompt_fields(&schema.json, &output)?,
+            (Some(schema), _) => form::prompt_form(&schema.json, &output)?,
             (None, []) => prompt("  answer (empty to decline): ", &output)?.map(Json::String),
             (None, _) => prompt("  number or name (empty to decline): ", &output)?
                 .map(|text| parse_answer(&text, &json!({ "choices": choices }))),
@@ -203,39 +203,6 @@ pub(crate) fn prompt_input(question: &Question, input: &InputQuestion) -> Option
 fn prompt(text: &str, output: &Output) -> Option<Option<String>> {
     output.message(text);
     keys::read_line().map(|line| Some(line).filter(|line| !line.is_empty()))
-}
-
-/// Prompts for the fields of a flat object one by one; for any other schema, prompts for JSON.
-fn prompt_fields(schema: &Json, output: &Output) -> Option<Option<Json>> {
-    let Some(properties) = schema["properties"].as_object().filter(|all| all.values().all(is_plain)) else {
-        let value = prompt(
-            &format!("  JSON that matches {} (empty to decline): ", printable(&schema.to_string())),
-            output,
-        )?;
-        return Some(value.map(|text| serde_json::from_str(&text).unwrap_or(Json::String(text))));
-    };
-    let required =
-        |name: &String| schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
-    let mut content = Map::new();
-    for (name, property) in properties {
-        let title = property["title"].as_str().unwrap_or(name);
-        let hint = match (property.get("default"), required(name)) {
-            (Some(default), _) => format!(" [{}]", printable(&default.to_string())),
-            (None, true) => " (empty to decline)".to_owned(),
-            (None, false) => " (optional)".to_owned(),
-        };
-        match (prompt(&format!("  {}{hint}: ", printable(title)), output)?, property.get("default")) {
-            (Some(text), _) => drop(content.insert(name.clone(), parse_typed(&text, &property["type"]))),
-            (None, Some(default)) => drop(content.insert(name.clone(), default.clone())),
-            (None, None) if required(name) => return Some(None),
-            (None, None) => {}
-        }
-    }
-    Some(Some(Json::Object(content)))
-}
-
-fn is_plain(property: &Json) -> bool {
-    matches!(property["type"].as_str(), Some("string" | "number" | "integer" | "boolean"))
 }
 
 #[test]

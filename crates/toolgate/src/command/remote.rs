@@ -28,12 +28,13 @@ use toolgate_agent::model::Part;
 use toolgate_app::socket::connect_command;
 use toolgate_app::{App, CommandHandler, StateFolder};
 use toolgate_runtime::questions::{
-    Answer, AnswerSchema, ApprovalQuestion, ElicitationQuestion, InputQuestion, Question, QuestionContext,
-    ShownArguments,
+    Answer, AnswerSchema, ApprovalQuestion, ApprovalScope, ElicitationQuestion, InputQuestion, Question,
+    QuestionContext, ShownArguments,
 };
 
 use crate::FAILED;
 use crate::cli::{AnswerMode, Cli, Command, ServersCommand, ToolsCommand};
+use crate::command::agent::keys;
 use crate::command::app::{self, INTERRUPTED};
 use crate::command::terminal_prompts::{self, ApprovalInput, TerminalResponder};
 use crate::command::{prompts, resources, run as run_command, servers, tools, why};
@@ -104,7 +105,7 @@ struct RelayedQuestion {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum QuestionContent {
-    Approval { text: String, arguments: String, caller: String, tool: String },
+    Approval { text: String, arguments: String, caller: String, tool: String, session: Option<String> },
     Sampling { text: String, arguments: String, caller: String, tool: String },
     Input { text: String, choices: Vec<String>, schema: Option<Json>, caller: String, tool: String },
     Elicitation { server: String, message: String, url: Option<String>, schema: Json },
@@ -115,6 +116,27 @@ enum QuestionContent {
 enum RelayedAnswer {
     Value(Json),
     Declined(Option<String>),
+    ForSession { approve: bool, scope: ApprovalScope },
+}
+
+impl From<Answer> for RelayedAnswer {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Value(value) => Self::Value(value),
+            Answer::Declined(reason) => Self::Declined(reason),
+            Answer::ForSession { approve, scope } => Self::ForSession { approve, scope },
+        }
+    }
+}
+
+impl From<RelayedAnswer> for Answer {
+    fn from(answer: RelayedAnswer) -> Self {
+        match answer {
+            RelayedAnswer::Value(value) => Self::Value(value),
+            RelayedAnswer::Declined(reason) => Self::Declined(reason),
+            RelayedAnswer::ForSession { approve, scope } => Self::ForSession { approve, scope },
+        }
+    }
 }
 
 /// Returns true for commands that a gateway can run.
@@ -236,13 +258,10 @@ async fn follow(
                 let answers = answers.clone();
                 // Reading from a terminal blocks the thread. The answer is not awaited: the question may be withdrawn.
                 drop(tokio::task::spawn_blocking(move || {
-                    let answer =
-                        content.into_question().and_then(|asked| terminal_prompts::prompt(&asked, approvals));
-                    let answer = answer.map(|answer| match answer {
-                        Answer::Value(value) => RelayedAnswer::Value(value),
-                        Answer::Declined(reason) => RelayedAnswer::Declined(reason),
+                    let answer = content.into_question().and_then(|asked| {
+                        keys::ask_alone(&Arc::default(), || terminal_prompts::prompt(&asked, approvals))
                     });
-                    let _ = answers.send(ClientFrame::Answer(number, answer));
+                    let _ = answers.send(ClientFrame::Answer(number, answer.map(RelayedAnswer::from)));
                 }));
             }
             GatewayFrame::Exit(code) => return Ok(code),
@@ -450,10 +469,7 @@ impl CommandLink {
         self.0.open_questions.lock().insert(number, sender);
         let _withdrawn = WithdrawOnDrop { link: self, number };
         self.send(GatewayFrame::Ask(RelayedQuestion { number, approvals, content }));
-        Some(match answer.await.ok()?? {
-            RelayedAnswer::Value(value) => Answer::Value(value),
-            RelayedAnswer::Declined(reason) => Answer::Declined(reason),
-        })
+        answer.await.ok()?.map(Answer::from)
     }
 
     fn answer(&self, number: u64, answer: Option<RelayedAnswer>) {
@@ -479,12 +495,15 @@ impl QuestionContent {
     /// `None` for a login: it belongs to the gateway.
     fn new(question: &Question) -> Option<Self> {
         Some(match question {
-            Question::Approval(ApprovalQuestion { text, arguments, caller, tool, .. }) => Self::Approval {
-                text: text.clone(),
-                arguments: arguments.text.clone(),
-                caller: caller.to_string(),
-                tool: tool.clone(),
-            },
+            Question::Approval(ApprovalQuestion { text, arguments, caller, tool, session, .. }) => {
+                Self::Approval {
+                    text: text.clone(),
+                    arguments: arguments.text.clone(),
+                    caller: caller.to_string(),
+                    tool: tool.clone(),
+                    session: session.clone(),
+                }
+            }
             Question::Sampling(ApprovalQuestion { text, arguments, caller, tool, .. }) => Self::Sampling {
                 text: text.clone(),
                 arguments: arguments.text.clone(),
@@ -519,8 +538,8 @@ impl QuestionContent {
             Some(ApprovalQuestion { text, arguments, caller, tool, session: None, context })
         };
         Some(match self {
-            Self::Approval { text, arguments, caller, tool } => {
-                Question::Approval(approval(text, arguments, caller, tool)?)
+            Self::Approval { text, arguments, caller, tool, session } => {
+                Question::Approval(ApprovalQuestion { session, ..approval(text, arguments, caller, tool)? })
             }
             Self::Sampling { text, arguments, caller, tool } => {
                 Question::Sampling(approval(text, arguments, caller, tool)?)

@@ -89,6 +89,10 @@ fn show(id: &str, entries: &[JournalEntry], output: &Output) -> anyhow::Result<u
                     quoted_lines(&parts_text(&output.parts))
                 )
             }
+            JournalEntry::ModelChanged { model } => {
+                format!("{DIM}the next turns go to {}{DIM:#}", printable(model))
+            }
+            JournalEntry::Undone {} => format!("{DIM}the last message was taken back{DIM:#}"),
             JournalEntry::Resumed { at } => format!("{DIM}{at} resumed{DIM:#}"),
             JournalEntry::Ended { at, reason, error, spent: used, .. } => {
                 let error = error.as_ref().map(|error| format!(": {}", printable(error))).unwrap_or_default();

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::bail;
 use futures_util::future::BoxFuture;
@@ -14,14 +15,14 @@ use serde_json::{Map, Value as Json};
 use toolgate_config::{Environment, InputSpec};
 use toolgate_redact::printable;
 use toolgate_runtime::questions::{
-    Answer, ApprovalQuestion, ElicitationQuestion, HumanReply, NoAnswer, NoResponder, Question, QuestionKind,
-    REQUEST_HUMAN_INPUT, Responder,
+    Answer, ApprovalQuestion, ApprovalScope, ElicitationQuestion, HumanReply, NoAnswer, NoResponder,
+    Question, QuestionKind, REQUEST_HUMAN_INPUT, Responder,
 };
 
 use crate::cli::AnswerMode;
-use crate::command::agent::keys;
+use crate::command::agent::keys::{self, KeyChoice};
 use crate::command::remote::CommandLink;
-use crate::command::{login, questions};
+use crate::command::{form, login, questions};
 use crate::output::{BOLD, Output, quoted_lines, safe_text};
 
 /// Name of the person in records.
@@ -137,9 +138,7 @@ impl Responder for TerminalResponder {
             let approvals = self.approvals;
             let answer = match &self.client {
                 Some(client) => client.ask(&question, approvals).await,
-                None => {
-                    tokio::task::spawn_blocking(move || prompt(&question, approvals)).await.ok().flatten()
-                }
+                None => ask_here(question, approvals).await,
             };
             let answer = answer.ok_or(NoAnswer::NoResponder)?;
             Ok(HumanReply { answer, by: AT_TERMINAL.to_owned() })
@@ -172,12 +171,29 @@ fn default_values(schema: &Json) -> Option<Json> {
     required.all(|name| content.contains_key(name)).then_some(Json::Object(content))
 }
 
+/// Asks at the terminal of this process, after the questions before. Dropping the future withdraws the question.
+async fn ask_here(question: Arc<Question>, approvals: ApprovalInput) -> Option<Answer> {
+    let guard = WithdrawOnDrop(Arc::default());
+    let withdrawn = Arc::clone(&guard.0);
+    let ask = move || keys::ask_alone(&withdrawn, || prompt(&question, approvals));
+    tokio::task::spawn_blocking(ask).await.ok().flatten()
+}
+
+/// Withdraws a question on drop.
+struct WithdrawOnDrop(Arc<AtomicBool>);
+
+impl Drop for WithdrawOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Asks the person at the terminal. `None` if stdin is closed.
 pub(crate) fn prompt(question: &Question, approvals: ApprovalInput) -> Option<Answer> {
     keys::discard_pending();
     match question {
-        Question::Approval(asked) => Some(Answer::Value(prompt_approval(asked, approvals).into())),
-        Question::Sampling(asked) => Some(Answer::Value(keys::yes(&quoted_lines(&asked.text)).into())),
+        Question::Approval(asked) => prompt_approval(asked, approvals),
+        Question::Sampling(asked) => Some(Answer::Value(keys::yes(&quoted_lines(&asked.text))?.into())),
         Question::Input(input) => questions::prompt_input(question, input),
         Question::Elicitation(form) => prompt_form(form),
         Question::Login(page) => {
@@ -187,18 +203,51 @@ pub(crate) fn prompt(question: &Question, approvals: ApprovalInput) -> Option<An
     }
 }
 
-fn prompt_approval(asked: &ApprovalQuestion, approvals: ApprovalInput) -> bool {
-    let ApprovalQuestion { text, arguments, caller, tool, .. } = asked;
+/// Explains the keys, and leaves the next line to the answer.
+const APPROVAL_HELP: &str =
+    "\n  y once · c this call, t this tool for the session · x never in the session\n ";
+
+/// Keys that answer an approval. Any other key declines it.
+const APPROVAL_KEYS: [KeyChoice<ApprovalKey>; 4] = [
+    (b'y', "yes", ApprovalKey::Once(true)),
+    (b'c', "yes, this call for the session", ApprovalKey::ForSession(true, ApprovalScope::Call)),
+    (b't', "yes, this tool for the session", ApprovalKey::ForSession(true, ApprovalScope::Tool)),
+    (b'x', "no, never this tool in the session", ApprovalKey::ForSession(false, ApprovalScope::Tool)),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum ApprovalKey {
+    Once(bool),
+    ForSession(bool, ApprovalScope),
+}
+
+fn prompt_approval(asked: &ApprovalQuestion, approvals: ApprovalInput) -> Option<Answer> {
+    let ApprovalQuestion { text, arguments, caller, tool, session, context } = asked;
     let (tool, arguments, text) = (printable(tool), printable(&arguments.text), quoted_lines(text));
-    match approvals {
-        ApprovalInput::Key => {
-            keys::yes(&format!("{caller} wants to call {BOLD}{tool}{BOLD:#} with {arguments}\n  {text}"))
-        }
+    let choice = match approvals {
         ApprovalInput::Line => {
             let question = format!("{caller} wants to call {tool} with {arguments}\n{text} [y/N] ");
-            keys::yes_line(&safe_text(&question))
+            ApprovalKey::Once(keys::yes_line(&safe_text(&question)))
         }
-    }
+        ApprovalInput::Key => {
+            let mut question =
+                format!("{caller} wants to call {BOLD}{tool}{BOLD:#} with {arguments}\n  {text}");
+            // An approval from before does not hold any more.
+            if context.tainted == Some(true) {
+                question.push_str("\n  content of an untrusted source has reached this session");
+            }
+            let mut choices = &APPROVAL_KEYS[..1];
+            if session.is_some() {
+                question.push_str(APPROVAL_HELP);
+                choices = &APPROVAL_KEYS;
+            }
+            keys::choose(&question, choices, ("no", ApprovalKey::Once(false)))?
+        }
+    };
+    Some(match choice {
+        ApprovalKey::Once(approve) => Answer::Value(approve.into()),
+        ApprovalKey::ForSession(approve, scope) => Answer::ForSession { approve, scope },
+    })
 }
 
 fn prompt_form(form: &ElicitationQuestion) -> Option<Answer> {
@@ -208,32 +257,13 @@ fn prompt_form(form: &ElicitationQuestion) -> Option<Answer> {
     if let Some(url) = url {
         let (host, url) = (url.host(), url.as_str());
         output.message(&format!("  open {url} and come back\n  its host is {BOLD}{host}{BOLD:#}\n"));
-        output.message("  done? [y/N] ");
-        let yes = keys::read_line().is_some_and(|answer| answer.eq_ignore_ascii_case("y"));
+        let yes = keys::yes("  done?")?;
         return Some(if yes { Answer::Value(Json::Null) } else { Answer::Declined(None) });
     }
-    output.message("  an empty line takes the default, `-` declines\n");
-    let mut content = Map::new();
-    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        let title = property["title"].as_str().unwrap_or(name);
-        let default =
-            property.get("default").map(|default| format!(" [{}]", printable(&default.to_string())));
-        output.message(&format!("  {}{}: ", printable(title), default.unwrap_or_default()));
-        match (keys::read_line()?.as_str(), property.get("default")) {
-            ("-", _) => return Some(Answer::Declined(None)),
-            ("", Some(default)) => drop(content.insert(name.clone(), default.clone())),
-            ("", None) => {}
-            (answer, _) => drop(content.insert(name.clone(), parse_typed(answer, &property["type"]))),
-        }
-    }
-    Some(Answer::Value(Json::Object(content)))
-}
-
-/// Parses typed text by the type of the schema.
-pub(crate) fn parse_typed(answer: &str, kind: &Json) -> Json {
-    let parsed = || serde_json::from_str(answer).ok();
-    let value = if kind == "string" { None } else { parsed() };
-    value.unwrap_or_else(|| Json::String(answer.to_owned()))
+    Some(match form::prompt_form(schema, &output)? {
+        Some(value) => Answer::Value(value),
+        None => Answer::Declined(None),
+    })
 }
 
 #[cfg(test)]
@@ -248,13 +278,5 @@ mod tests {
         assert_eq!(default_values(&schema), Some(json!({ "a": 1.5, "b": "x" })));
         let schema = json!({ "properties": { "a": {} }, "required": ["a"] });
         assert_eq!(default_values(&schema), None);
-    }
-
-    #[test]
-    fn parses_typed_text_by_schema() {
-        assert_eq!(parse_typed("42", &json!("integer")), json!(42));
-        assert_eq!(parse_typed("42", &json!("string")), json!("42"));
-        assert_eq!(parse_typed("true", &json!("boolean")), json!(true));
-        assert_eq!(parse_typed("yes", &json!("boolean")), json!("yes"));
     }
 }

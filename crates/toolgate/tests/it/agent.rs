@@ -1,6 +1,7 @@
 //! The agent: the real executable with real tools and a scripted model.
 
 mod agent_yaml;
+mod chat_screen;
 mod http_runs;
 mod planner;
 mod questions;

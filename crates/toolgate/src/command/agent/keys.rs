@@ -1,10 +1,15 @@
 //! Reads a single key or a line at the terminal, for questions to a person.
 //!
-//! Invariant: the terminal mode is restored afterwards, and input from before the question never answers it: not a key that
-//! was typed ahead, and not one that is part of a word or a paste.
+//! Invariant: the terminal mode is restored afterwards; one question at a time reads the terminal, and one that was
+//! withdrawn stops reading; input from before the question never answers it: not a key that was typed ahead, and not one
+//! that is part of a word or a paste.
 
+use std::cell::RefCell;
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{
     LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr, tcsetattr,
@@ -21,9 +26,54 @@ const TYPING_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 /// Keys that follow each other faster than this are one input, such as a word or a paste.
 const SAME_INPUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Asks and waits for one key: `y` is yes, everything else is no. If the person is typing, it waits for the end of that
-/// before it asks.
-pub(crate) fn yes(text: &str) -> bool {
+/// Time after which a reader checks if its question was withdrawn.
+const WITHDRAWAL_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+const PASTE_ON: &str = "\u{1b}[?2004h";
+const PASTE_OFF: &str = "\u{1b}[?2004l";
+
+/// Held while something reads the terminal.
+static READER: Mutex<()> = Mutex::new(());
+/// True while [`QuietMode`] asks the terminal to mark pasted text.
+static MARKS_PASTES: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Set when the question that this thread asks is withdrawn.
+    static WITHDRAWN: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// Waits until no question reads the terminal.
+pub(crate) fn lock_terminal() -> MutexGuard<'static, ()> {
+    READER.lock()
+}
+
+/// Asks a question as the only reader of the terminal. Once `withdrawn` is set, reading ends like at the end of input.
+pub(crate) fn ask_alone<T>(withdrawn: &Arc<AtomicBool>, ask: impl FnOnce() -> Option<T>) -> Option<T> {
+    let _reader = lock_terminal();
+    if withdrawn.load(Ordering::Relaxed) {
+        return None;
+    }
+    WITHDRAWN.set(Some(Arc::clone(withdrawn)));
+    let answer = ask();
+    WITHDRAWN.set(None);
+    answer
+}
+
+fn is_withdrawn() -> bool {
+    WITHDRAWN.with_borrow(|withdrawn| withdrawn.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)))
+}
+
+/// A key that answers a question, and the words that show the answer.
+pub(crate) type KeyChoice<T> = (u8, &'static str, T);
+
+/// Asks and waits for one key: `y` is yes, everything else is no.
+pub(crate) fn yes(text: &str) -> Option<bool> {
+    choose(text, &[(b'y', "yes", true)], ("no", false))
+}
+
+/// Asks and waits for one key. If the person is typing, it waits for the end of that before it asks. `None` if the
+/// question was withdrawn.
+pub(crate) fn choose<T: Copy>(text: &str, choices: &[KeyChoice<T>], other: (&str, T)) -> Option<T> {
     let output = Output::new(false, ColorMode::Auto);
     let raw = RawMode::new();
     output.message(text);
@@ -45,9 +95,14 @@ pub(crate) fn yes(text: &str) -> bool {
         output.message(&format!(" {BOLD}[y/N]{BOLD:#} "));
     }
     drop(raw);
-    let yes = matches!(key, Some(b'y' | b'Y'));
-    output.message(if yes { "yes\n" } else { "no\n" });
-    yes
+    if is_withdrawn() {
+        output.message("withdrawn\n");
+        return None;
+    }
+    let chosen = choices.iter().find(|(choice, ..)| key.is_some_and(|key| key.eq_ignore_ascii_case(choice)));
+    let (words, answer) = chosen.map_or(other, |(_, words, answer)| (*words, *answer));
+    output.message(&format!("{words}\n"));
+    Some(answer)
 }
 
 /// Asks and waits for a line: `y` or `yes` is yes, everything else is no.
@@ -59,6 +114,7 @@ pub(crate) fn yes_line(question: &str) -> bool {
 
 /// Reads a line, without the white space around it. `None` if stdin is closed or the line is too long.
 pub(crate) fn read_line() -> Option<String> {
+    let _mode = LineMode::new();
     let mut line = Vec::new();
     loop {
         match read_byte() {
@@ -97,9 +153,15 @@ pub(crate) fn discard_pending() {
 }
 
 /// Reads one byte past the buffer of stdin: it could hold input from before, and would keep input for the next question.
+/// `None` at the end of input, and once the question is withdrawn.
 fn read_byte() -> Option<u8> {
     let mut byte = [0];
     loop {
+        while !is_typed_within(&WITHDRAWAL_CHECK) {
+            if is_withdrawn() {
+                return None;
+            }
+        }
         match rustix::io::read(std::io::stdin(), &mut byte) {
             Ok(1) => return Some(byte[0]),
             Err(rustix::io::Errno::INTR) => {}
@@ -108,24 +170,83 @@ fn read_byte() -> Option<u8> {
     }
 }
 
-/// Raw mode of the terminal in which Ctrl-C stays a signal, restored on drop.
-struct RawMode(Termios);
+/// Sets modes of the terminal and restores the earlier ones on drop.
+struct ModeGuard(Termios);
 
-impl RawMode {
-    fn new() -> Option<Self> {
+impl ModeGuard {
+    /// Changes the modes. `None` if stdin is not a terminal.
+    fn set(change: impl FnOnce(&mut Termios)) -> Option<Self> {
         let before = tcgetattr(std::io::stdin()).ok()?;
-        let mut raw = before.clone();
-        raw.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-        raw.special_codes[SpecialCodeIndex::VMIN] = 1;
-        raw.special_codes[SpecialCodeIndex::VTIME] = 0;
-        tcsetattr(std::io::stdin(), OptionalActions::Now, &raw).ok()?;
+        let mut modes = before.clone();
+        change(&mut modes);
+        tcsetattr(std::io::stdin(), OptionalActions::Now, &modes).ok()?;
         Some(Self(before))
     }
 }
 
-impl Drop for RawMode {
+impl Drop for ModeGuard {
     fn drop(&mut self) {
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
         let _ = std::io::stderr().flush();
     }
+}
+
+/// Raw mode, in which Ctrl-C stays a signal.
+struct RawMode(#[expect(dead_code, reason = "restores the modes on drop")] ModeGuard);
+
+impl RawMode {
+    fn new() -> Option<Self> {
+        let raw = |modes: &mut Termios| {
+            modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+            modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+            modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+        };
+        ModeGuard::set(raw).map(Self)
+    }
+}
+
+/// Line mode with echo, for a line that is typed while [`QuietMode`] holds.
+struct LineMode(#[expect(dead_code, reason = "restores the modes on drop")] Option<ModeGuard>);
+
+impl LineMode {
+    fn new() -> Self {
+        if MARKS_PASTES.load(Ordering::Relaxed) {
+            write_control(PASTE_OFF);
+        }
+        let line = |modes: &mut Termios| modes.local_modes |= LocalModes::ICANON | LocalModes::ECHO;
+        Self(ModeGuard::set(line))
+    }
+}
+
+impl Drop for LineMode {
+    fn drop(&mut self) {
+        if MARKS_PASTES.load(Ordering::Relaxed) {
+            write_control(PASTE_ON);
+        }
+    }
+}
+
+/// Keeps keys that are typed ahead for the next line, and does not echo them into the output. Pasted text is marked, so
+/// that the next line takes it as a whole. Ctrl-C stays a signal.
+pub(crate) struct QuietMode(#[expect(dead_code, reason = "restores the modes on drop")] RawMode);
+
+impl QuietMode {
+    /// `None` if there is no terminal.
+    pub(crate) fn new() -> Option<Self> {
+        let raw = RawMode::new()?;
+        MARKS_PASTES.store(true, Ordering::Relaxed);
+        write_control(PASTE_ON);
+        Some(Self(raw))
+    }
+}
+
+impl Drop for QuietMode {
+    fn drop(&mut self) {
+        MARKS_PASTES.store(false, Ordering::Relaxed);
+        write_control(PASTE_OFF);
+    }
+}
+
+fn write_control(sequence: &str) {
+    let _ = std::io::stderr().lock().write_all(sequence.as_bytes());
 }

@@ -1,8 +1,8 @@
 //! Prints a run: on a terminal, streamed text and a line per call; otherwise plain lines; with `--json`, events.
 //!
 //! Invariant: the answer goes to stdout, everything else to stderr; text from outside is sanitised; the only control
-//! sequences are styles and the redrawing of the last line, and only on a terminal. The wait for the model is not drawn while a
-//! call runs, so it never overwrites a question.
+//! sequences are styles and the redrawing of the line of the wait, and only on a terminal. Nothing else is erased, so questions
+//! and their answers stay; the wait for the model is not drawn while a call runs.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use serde_json::Value as Json;
 use toolgate_agent::{EndReason, RunEvent, RunOutcome, RunUsage};
 use toolgate_redact::printable;
 use toolgate_redact::sanitize::sanitize;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::markdown::Markdown;
 use crate::output::{BOLD, DIM, Output, quoted_lines};
 
-/// Characters of the arguments and of the result on the line of a call.
+/// Characters of the arguments and of the result on the line of a call that is not on a terminal.
 const MAX_ARGUMENT_CHARS: usize = 80;
 const MAX_RESULT_CHARS: usize = 100;
 /// Calls kept for `/show`.
@@ -35,13 +36,8 @@ pub(crate) struct Printer<'a> {
     state: Mutex<PrinterState>,
 }
 
-#[derive(Default)]
 struct PrinterState {
     markdown: Markdown,
-    /// True if the cursor is in the middle of a line.
-    in_line: bool,
-    /// The call whose line was printed last.
-    last_call: Option<usize>,
     /// Text of this turn that was not printed yet.
     unprinted: String,
     /// Steps of the wait for the model. `None` while it answers, and while calls run: they may ask questions.
@@ -64,7 +60,15 @@ pub(crate) struct CallDetails {
 impl<'a> Printer<'a> {
     pub(crate) fn new(output: &'a Output) -> Self {
         let is_terminal = output.terminal().is_stdout && output.terminal().is_stderr;
-        Self { output, is_terminal, state: Mutex::default() }
+        let state = PrinterState {
+            markdown: Markdown::new(output.columns()),
+            unprinted: String::new(),
+            wait_steps: None,
+            shows_wait: false,
+            running_calls: 0,
+            calls: Vec::new(),
+        };
+        Self { output, is_terminal, state: Mutex::new(state) }
     }
 
     /// Returns a call by its number.
@@ -101,7 +105,7 @@ impl<'a> Printer<'a> {
                 state.unprinted.clear();
                 self.note(&format!("{}\n", printable(&why)));
             }
-            RunEvent::Replied { .. } => self.end_turn(&mut state),
+            RunEvent::Replied { .. } => self.break_line(&mut state),
             RunEvent::Call { number, tool, arguments, .. } => {
                 self.print_call(&mut state, number, tool, arguments)
             }
@@ -130,7 +134,7 @@ impl<'a> Printer<'a> {
         *steps = steps.saturating_add(1);
         let (frame, waited) = (WAIT_FRAMES[*steps as usize % WAIT_FRAMES.len()], WAIT_STEP * *steps);
         self.output.control(ERASE_LINE);
-        self.note(&format!("{frame} {} s", waited.as_secs()));
+        self.note(&format!("{frame} {} s · Ctrl-C stops", waited.as_secs()));
         state.shows_wait = true;
     }
 
@@ -145,24 +149,14 @@ impl<'a> Printer<'a> {
         if !self.is_terminal || text.is_empty() {
             return;
         }
-        let shown = state.markdown.push(&sanitize(text));
-        state.in_line = !text.ends_with('\n');
-        state.last_call = None;
+        let shown = state.markdown.push(&sanitize(text), self.output.columns());
         self.output.result(&shown);
     }
 
-    /// Ends the streamed line of a turn. Text before calls is not the answer, so without a terminal it goes to stderr.
-    fn end_turn(&self, state: &mut PrinterState) {
-        self.break_line(state);
-    }
-
+    /// Ends the streamed line of a turn.
     fn break_line(&self, state: &mut PrinterState) {
         if self.is_terminal {
-            let rest = state.markdown.end();
-            self.output.result(&rest);
-            if std::mem::take(&mut state.in_line) {
-                self.output.result("\n");
-            }
+            self.output.result(&state.markdown.end());
         }
     }
 
@@ -173,8 +167,8 @@ impl<'a> Printer<'a> {
         state.unprinted.clear();
         let shown = CallDetails { number, tool, arguments, text: String::new() };
         if self.is_terminal {
-            self.output.message(&format!("{DIM}▸ {}{DIM:#}\n", call_head(&shown)));
-            state.last_call = Some(number);
+            let head = format!("▸ {}", call_head(&shown, MAX_ARGUMENT_CHARS.max(self.output.columns())));
+            self.note(&format!("{}\n", self.fitting(&head)));
         }
         if state.calls.len() >= MAX_CALLS {
             state.calls.remove(0);
@@ -193,14 +187,15 @@ impl<'a> Printer<'a> {
         let Some(call) = state.calls.iter_mut().find(|call| call.number == number) else { return };
         call.text = text;
         let mark = if failed { "✗" } else { "✓" };
-        let result = one_line(&call.text, MAX_RESULT_CHARS);
-        let line = format!("{DIM}{mark} {} · {took_ms:.0} ms · {result}{DIM:#}\n", call_head(call));
-        if self.is_terminal && state.last_call == Some(number) {
-            // Erases the line of the call, which is right above.
-            self.output.control("\u{1b}[1A\u{1b}[2K");
+        if self.is_terminal {
+            // The line of the call is above, perhaps with a question and its answer in between.
+            let result = one_line(&call.text, self.output.columns());
+            let line = format!("{mark} [{number}] {} · {took_ms:.0} ms · {result}", printable(&call.tool));
+            return self.note(&format!("{}\n", self.fitting(&line)));
         }
-        state.last_call = None;
-        self.output.message(&line);
+        let result = one_line(&call.text, MAX_RESULT_CHARS);
+        let head = call_head(call, MAX_ARGUMENT_CHARS);
+        self.note(&format!("{mark} {head} · {took_ms:.0} ms · {result}\n"));
     }
 
     fn print_outcome(&self, state: &mut PrinterState, ended: &RunOutcome) {
@@ -226,6 +221,20 @@ impl<'a> Printer<'a> {
         self.note(&format!("{}\n", usage_text(&ended.spent)));
     }
 
+    /// Shortens a line to the width of the terminal.
+    fn fitting(&self, line: &str) -> String {
+        let columns = self.output.columns();
+        if line.width() <= columns {
+            return line.to_owned();
+        }
+        let mut width = 0;
+        let fits = |c: &char| {
+            width += c.width().unwrap_or(0);
+            width < columns
+        };
+        line.chars().take_while(fits).chain(['…']).collect()
+    }
+
     fn note(&self, text: &str) {
         self.output.message(&format!("{DIM}{text}{DIM:#}"));
     }
@@ -244,12 +253,13 @@ pub(crate) fn usage_text(spent: &RunUsage) -> String {
     format!("{} · {} · {about}{} tokens{cost}", plural(turns, "turn"), plural(calls, "call"), usage.tokens())
 }
 
-fn call_head(call: &CallDetails) -> String {
-    let arguments = one_line(&call.arguments.to_string(), MAX_ARGUMENT_CHARS);
+fn call_head(call: &CallDetails, most: usize) -> String {
+    let arguments = one_line(&call.arguments.to_string(), most);
     format!("[{}] {} {arguments}", call.number, printable(&call.tool))
 }
 
-fn one_line(text: &str, most: usize) -> String {
+/// Shortens a text to one line.
+pub(crate) fn one_line(text: &str, most: usize) -> String {
     let words: Vec<_> = text.split_whitespace().collect();
     let line = words.join(" ");
     let line = sanitize(&line);

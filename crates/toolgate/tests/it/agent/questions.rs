@@ -183,7 +183,7 @@ fn a_person_answers_a_server_at_the_terminal() {
     let program = with_kit(&model, json!({ "elicitation": "ask", "sampling": "ask" })).with("TERM", "xterm");
     let mut screen = TerminalSession::open(&program, &["run", "ask"]);
     screen.wait("MCP server `kit` asks: A rhyme on gate?", 1);
-    screen.wait("size [42]", 1);
+    screen.wait("size\u{1b}[0m (integer, optional) [42]: ", 1);
     screen.keys("7\r");
     screen.wait("MCP server `kit` requests text from the model", 1);
     screen.wait("[y/N]", 1);

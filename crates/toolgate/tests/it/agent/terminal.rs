@@ -26,7 +26,8 @@ fn a_chat_at_a_terminal() {
     screen.wait("[y/N]", 1);
     screen.keys("y");
     screen.wait("It \u{1b}[1mworks\u{1b}[0m now.", 1);
-    screen.wait("✓ [1] echo {\"message\":\"hi\"} · ", 1);
+    screen.wait("▸ [1] echo {\"message\":\"hi\"}", 1);
+    screen.wait("✓ [1] echo · ", 1);
     screen.wait("2 turns", 1);
     // The arrow key recalls the previous line; any key other than `y` declines.
     screen.keys("\u{1b}[A");

@@ -149,7 +149,7 @@ fn an_agent_runs_in_the_gateway_and_asks_at_the_command() {
     screen.wait("Which colour?", 1);
     screen.keys("blue\r");
     screen.wait("A size?", 1);
-    screen.wait("size [42]", 1);
+    screen.wait("size\u{1b}[0m (integer, optional) [42]: ", 1);
     screen.keys("7\r");
     screen.wait("Done.", 1);
     let status = screen.child.wait().expect("it ends");

@@ -415,9 +415,9 @@ fn answers_at_the_terminal() {
     assert_eq!(
         ask(flat.clone(), "Ann\nmany\n\n\nAnn\n42\n\n\n").1["data"]["answer"],
         json!({ "name": "Ann", "age": 42, "vip": false }),
-        "the question is repeated after an invalid answer"
+        "a field is asked for again after an invalid value"
     );
-    assert_eq!(ask(flat, "\n").1["data"]["action"], "decline");
+    assert_eq!(ask(flat, "-\n").1["data"]["action"], "decline");
     let list = json!({ "question": "Which?", "schema": { "type": "array", "items": { "type": "integer" } } });
     assert_eq!(ask(list, "[1, 2]\n").1["data"]["answer"], json!([1, 2]));
 }
