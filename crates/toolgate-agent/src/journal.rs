@@ -81,22 +81,28 @@ pub enum JournalEntry {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         correlation_id: Option<String>,
     },
+    /// A program made calls, each with a record in the execution log.
+    ProgramCalls {
+        calls: u32,
+        /// Those that count against the budget of writes.
+        writes: u32,
+    },
     /// Tools found by `search_tools`, offered from now on.
     #[serde(rename = "found")]
     ToolsFound { tools: Vec<String> },
     /// The loop starts, with this number of tools offered to the model.
     #[serde(rename = "shown")]
     ToolsOffered { tools: usize },
+    /// The user changed the model of the next turns.
+    ModelChanged { model: String },
+    /// The user removed the last message, and everything after it, from the conversation.
+    Undone {},
     /// Another process resumed the run.
     Resumed {
         /// Timestamp, UTC.
         at: String,
     },
     /// The run ended.
-    /// The user changed the model of the next turns.
-    ModelChanged { model: String },
-    /// The user removed the last message, and everything after it, from the conversation.
-    Undone {},
     Ended {
         /// Timestamp, UTC.
         at: String,
@@ -348,6 +354,10 @@ fn summary(entries: &[JournalEntry], busy: bool) -> Option<RunSummary> {
             JournalEntry::Intent { writes, .. } => {
                 spent.calls += 1;
                 spent.writes += u32::from(*writes);
+            }
+            JournalEntry::ProgramCalls { calls, writes } => {
+                spent.calls += calls;
+                spent.writes += writes;
             }
             JournalEntry::Ended { reason, spent: since_message, .. } => {
                 state = reason.label();

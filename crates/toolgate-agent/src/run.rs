@@ -15,7 +15,7 @@ use toolgate_runtime::questions::QuestionQueue;
 use toolgate_runtime::{
     CallApprover, CallOrigin, ListFilter, ListViewer, Responder, Runtime, SessionId, TraceContext,
 };
-use toolgate_types::agent::AgentConfig;
+use toolgate_types::agent::{AgentConfig, AgentExposure};
 use toolgate_types::{Caller, HumanDuration};
 
 use crate::event::{EndReason, RunEvent, RunOutcome, RunUsage};
@@ -187,7 +187,13 @@ impl Agent {
 
     fn toolbox<'a>(&'a self, runtime: &'a Runtime, caller: &'a Caller, lists: &'a ListFilter) -> Toolbox<'a> {
         let questions = self.person.as_ref().map(|person| &person.questions);
-        Toolbox { runtime, caller, lists, allowed: &self.config.tools, skills: &self.skills, questions }
+        let (allowed, exposure) = (&self.config.tools, self.exposure());
+        Toolbox { runtime, caller, lists, allowed, exposure, skills: &self.skills, questions }
+    }
+
+    /// Presentation of the tools. The planner calls tools, it writes no programs.
+    fn exposure(&self) -> AgentExposure {
+        if self.config.model.is_some() { self.config.exposure } else { AgentExposure::Auto }
     }
 }
 
@@ -195,13 +201,13 @@ impl<'a> Run<'a> {
     fn new(agent: &'a Agent, caller: Caller, id: String, journal: Journal) -> Self {
         Self {
             agent,
+            model: Arc::clone(&agent.model),
             caller,
             id,
             identity: server_requests::next_identity(),
             side_usage: Arc::default(),
             journal,
             instructions: None,
-            model: Arc::clone(&agent.model),
             messages: Vec::new(),
             found_tools: Vec::new(),
             call_count: 0,
@@ -223,12 +229,6 @@ impl<'a> Run<'a> {
         self.total
     }
 
-    /// Names of the tools offered to the model.
-    pub fn tools(&self) -> Vec<String> {
-        self.offered_tools().into_iter().map(|tool| tool.name).collect()
-    }
-
-    /// Adds a message of the user and runs the loop until there is an answer.
     /// The model of the next turns.
     pub fn model(&self) -> &dyn Model {
         &*self.model
@@ -277,6 +277,12 @@ impl<'a> Run<'a> {
         &self.messages
     }
 
+    /// Names of the tools offered to the model.
+    pub fn tools(&self) -> Vec<String> {
+        self.offered_tools().into_iter().map(|tool| tool.name).collect()
+    }
+
+    /// Adds a message of the user and runs the loop until there is an answer.
     pub fn ask<'b>(&'b mut self, parts: Vec<Part>, on_event: EventSink<'b>) -> BoxFuture<'b, RunOutcome> {
         Box::pin(async move {
             self.spent = RunUsage::default();
@@ -529,6 +535,7 @@ impl<'a> Run<'a> {
             runtime: Arc::clone(runtime),
             caller: self.caller.clone(),
             allowed: self.agent.config.tools.clone(),
+            exposure: self.agent.exposure(),
             skills: self.agent.skills.clone(),
             session: self.session(),
             person: self.agent.person.clone(),

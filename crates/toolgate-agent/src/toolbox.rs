@@ -10,12 +10,14 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use toolgate_json::RawJson;
+use toolgate_runtime::code_mode::{self, CODE_EXECUTION, FIND_FUNCTIONS, FunctionSet, RUN_CODE};
 use toolgate_runtime::questions::{QuestionQueue, REQUEST_HUMAN_INPUT, input_tool};
 use toolgate_runtime::results::READ_RESULT;
 use toolgate_runtime::{
     BuiltinCall, BuiltinResult, BuiltinTool, CallOrigin, CallOutcome, CatalogTool, ListFilter, Operation,
     OperationTarget, Runtime, SessionId, ToolState, VisibleItem,
 };
+use toolgate_types::agent::AgentExposure;
 use toolgate_types::{Caller, wildcard};
 
 use crate::content;
@@ -33,6 +35,8 @@ pub const READ_RESOURCE: &str = "read_resource";
 pub const LOAD_SKILL: &str = "load_skill";
 /// Agent tool that reads a file of a skill.
 pub const READ_SKILL_FILE: &str = "read_skill_file";
+/// Bytes of signatures and descriptions that are offered at once. Programs find the functions of more with a search.
+const MAX_STUB_BYTES: usize = 8 << 10;
 /// Tools returned by one search.
 const MAX_FOUND: usize = 10;
 /// Resources listed by one call.
@@ -47,6 +51,7 @@ pub(crate) struct Toolbox<'a> {
     /// Lists that servers have for the caller.
     pub(crate) lists: &'a ListFilter,
     pub(crate) allowed: &'a [String],
+    pub(crate) exposure: AgentExposure,
     pub(crate) skills: &'a SkillSet,
     /// Questions to the person at the terminal of the run.
     pub(crate) questions: Option<&'a Arc<QuestionQueue>>,
@@ -68,6 +73,7 @@ pub(crate) struct AgentToolContext {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) caller: Caller,
     pub(crate) allowed: Vec<String>,
+    pub(crate) exposure: AgentExposure,
     pub(crate) skills: SkillSet,
     /// The run, as the session of the operation.
     pub(crate) session: SessionId,
@@ -129,9 +135,9 @@ impl AgentToolContext {
     }
 
     fn toolbox(&self) -> Toolbox<'_> {
-        let Self { runtime, caller, allowed, skills, person, lists, .. } = self;
+        let Self { runtime, caller, allowed, exposure, skills, person, lists, .. } = self;
         let questions = person.as_ref().map(|person| &person.questions);
-        Toolbox { runtime, caller, lists, allowed, skills, questions }
+        Toolbox { runtime, caller, lists, allowed, exposure: *exposure, skills, questions }
     }
 }
 
@@ -169,7 +175,44 @@ impl Toolbox<'_> {
 
     /// Returns true if the agent runs this tool itself, in place of one in the catalog.
     pub(crate) fn runs_itself(&self, name: &str) -> bool {
-        is_agent_tool(name) || self.questions.is_some() && name == REQUEST_HUMAN_INPUT
+        is_agent_tool(name)
+            || name == FIND_FUNCTIONS && self.runs_programs()
+            || self.questions.is_some() && name == REQUEST_HUMAN_INPUT
+    }
+
+    /// Returns true if the model calls tools in programs. Callers that may not run code get the tools themselves.
+    pub(crate) fn runs_programs(&self) -> bool {
+        self.exposure == AgentExposure::Code
+            && self.allows(CODE_EXECUTION)
+            && self
+                .runtime
+                .catalog()
+                .resolve(CODE_EXECUTION)
+                .is_some_and(|tool| tool.state == ToolState::Ready && self.runtime.may_see(self.caller, tool))
+    }
+
+    /// The tools as functions of a program. Questions and stored results are not part of it.
+    pub(crate) fn functions(&self) -> FunctionSet {
+        let left_out = [REQUEST_HUMAN_INPUT, READ_RESULT, CODE_EXECUTION];
+        let tools = self.visible_tools().into_iter().filter(|tool| !left_out.contains(&tool.name.as_str()));
+        FunctionSet::new(tools.map(|tool| (tool.name.clone(), tool.description.clone(), tool)))
+    }
+
+    /// Tools that run programs and find functions, and those that are not functions.
+    fn program_tools(&self) -> Vec<ToolSpec> {
+        let functions = self.functions();
+        let stubs = functions.stubs(MAX_STUB_BYTES);
+        let schema = RawJson::from_value(&code_mode::input_schema());
+        let description = code_mode::run_code_description(stubs.as_deref());
+        let mut shown = vec![ToolSpec { name: RUN_CODE.to_owned(), description, schema }];
+        if stubs.is_none() {
+            shown.push(find_functions(functions.all().len()));
+        }
+        let direct = [REQUEST_HUMAN_INPUT, READ_RESULT];
+        let visible = self.visible_tools();
+        let direct = visible.iter().filter(|tool| direct.contains(&tool.name.as_str()));
+        shown.extend(direct.map(|tool| tool_spec(tool)));
+        shown
     }
 
     fn visible_tools(&self) -> Vec<Arc<CatalogTool>> {
@@ -195,10 +238,14 @@ impl Toolbox<'_> {
     pub(crate) fn offered_tools(&self, words: &str, found: &[String], most: usize) -> Vec<ToolSpec> {
         let visible = self.visible_tools();
         let mut shown: Vec<ToolSpec> = Vec::new();
-        if visible.len() <= most {
+        let all_fit = self.exposure != AgentExposure::Search && visible.len() <= most;
+        if self.runs_programs() {
+            shown = self.program_tools();
+        } else if all_fit || self.exposure == AgentExposure::Full {
             shown.extend(visible.iter().map(|tool| tool_spec(tool)));
         } else {
-            let fitting = self.search_names(words, most);
+            let matches = if self.exposure == AgentExposure::Search { 0 } else { most };
+            let fitting = self.search_names(words, matches);
             let always = [REQUEST_HUMAN_INPUT, READ_RESULT];
             let wanted = |tool: &&Arc<CatalogTool>| {
                 fitting.contains(&tool.name)
@@ -227,7 +274,7 @@ impl Toolbox<'_> {
 
     /// Definitions of the agent's own tools.
     fn agent_tools(&self) -> Vec<ToolSpec> {
-        let search = [search_tools(0)].into_iter();
+        let search = [search_tools(0), find_functions(0)].into_iter();
         search.chain(resource_tools()).chain(skill_tools(self.skills)).collect()
     }
 
@@ -236,6 +283,7 @@ impl Toolbox<'_> {
         let field = |name: &str| arguments[name].as_str().unwrap_or_default();
         Ok(match name {
             SEARCH_TOOLS => self.find_tools(field("query")),
+            FIND_FUNCTIONS => (self.find_functions(field("query")), Vec::new()),
             LIST_RESOURCES => (self.list_resources(arguments), Vec::new()),
             LOAD_SKILL => (self.skills.load(field("name"))?, Vec::new()),
             _ => (self.skills.read_file(field("skill"), field("path"))?, Vec::new()),
@@ -256,6 +304,15 @@ impl Toolbox<'_> {
         };
         let text = found.iter().map(line).collect::<Vec<_>>().join("\n");
         (format!("these tools can be called from now on:\n{text}"), found)
+    }
+
+    /// Returns signatures and descriptions of matching functions.
+    fn find_functions(&self, query: &str) -> String {
+        let functions = self.functions();
+        let found = self.search_names(query, MAX_FOUND);
+        let stubs: Vec<String> =
+            found.iter().filter_map(|name| functions.of_tool(name)).map(|function| function.stub()).collect();
+        if stubs.is_empty() { "no function matches; try other words".to_owned() } else { stubs.join("\n") }
     }
 
     fn has_resources(&self) -> bool {
@@ -310,6 +367,13 @@ fn search_tools(all: usize) -> ToolSpec {
         "Searches tools by what they do. You see some of {all}; the tools it finds can be called afterwards."
     );
     agent_tool_spec(SEARCH_TOOLS, about, &schema)
+}
+
+fn find_functions(all: usize) -> ToolSpec {
+    let schema = json!({ "type": "object", "required": ["query"], "additionalProperties": false, "properties": {
+        "query": { "type": "string", "description": "What the function should do, in a few words." } } });
+    let about = format!("Finds functions for `{RUN_CODE}` by what they do. There are {all}.");
+    agent_tool_spec(FIND_FUNCTIONS, about, &schema)
 }
 
 fn resource_tools() -> [ToolSpec; 2] {

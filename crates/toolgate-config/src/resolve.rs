@@ -71,6 +71,8 @@ pub(crate) struct ConfigBuilder {
     pub(crate) servers: Vec<(ServerSpec, Span)>,
     pub(crate) apis: Vec<(ApiSpec, Span)>,
     pub(crate) tools: Vec<PendingEntry<ToolDefinition>>,
+    /// Places of `exposure: code`.
+    pub(crate) code_exposures: Vec<Span>,
     pub(crate) settings: Vec<PendingEntry<ToolSettings>>,
     pub(crate) groups: Vec<Arc<Group>>,
     pub(crate) callers: Vec<(Caller, Span)>,
@@ -174,6 +176,16 @@ impl ConfigBuilder {
         }
     }
 
+    /// Reports programs without the tool that runs them.
+    fn check_code_exposures(&self, cx: &mut Context<'_>) {
+        if self.builtins.code_execution.is_none() {
+            for span in &self.code_exposures {
+                let message = "`exposure: code` needs the tool `code_execution`, which is not enabled";
+                cx.error(*span, message, "add `code_execution: {enabled: true}` to toolgate.yaml");
+            }
+        }
+    }
+
     /// Checks the rules between entries and builds the configuration.
     pub(crate) fn finish(mut self, files: Vec<String>, cx: &mut Context<'_>) -> Config {
         self.check_unique_prefixes(cx);
@@ -183,6 +195,7 @@ impl ConfigBuilder {
         self.check_client_ca(cx);
         self.check_forwarding(cx);
         self.check_policy_reach(cx);
+        self.check_code_exposures(cx);
         let profiles = self.finish_profiles(cx);
         let spans = self.origins;
         let origins = spans.iter().map(|(path, span)| (path.clone(), cx.sources.location(*span))).collect();

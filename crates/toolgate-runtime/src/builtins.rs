@@ -13,6 +13,9 @@ use crate::results::ResultStore;
 
 mod code;
 
+pub use code::CODE_EXECUTION;
+pub(crate) use code::reply as code_reply;
+
 /// Creates the enabled built-in tools. `request_human_input` uses the queue; large files go to the result store.
 pub fn enabled(
     rules: BuiltinConfig,

@@ -7,6 +7,7 @@
 pub mod access_diff;
 pub mod builtins;
 pub mod catalog;
+pub mod code_mode;
 mod date;
 mod metering;
 pub mod misfits;
@@ -20,8 +21,8 @@ pub mod results;
 mod running_calls;
 pub mod runtime;
 pub mod search;
-mod stage;
 mod session_approvals;
+mod stage;
 mod taint;
 mod tasks;
 mod tool_stats;

@@ -10,6 +10,7 @@ mod hints;
 mod items;
 mod lists;
 mod profile;
+mod programs;
 mod search;
 mod tasks;
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use toolgate_mcp::RawJson;
 use toolgate_runtime::catalog::{ListingOverrides, SEPARATOR};
+use toolgate_runtime::code_mode::{FIND_FUNCTIONS, RUN_CODE};
 use toolgate_runtime::provider_schema::{ArgumentMapping, adapt_definition, safe_name, short_hash};
 use toolgate_runtime::search::{LiveIndex, SearchableTool, ToolSnapshot};
 use toolgate_runtime::{Catalog, CatalogTool, ServerOffer, ToolState};
@@ -153,7 +154,7 @@ impl ProfileView {
 
     /// Updates the search index ahead of the next search, if the profile has one.
     pub(crate) fn prepare(self: &Arc<Self>) {
-        if self.profile.exposure == ToolExposure::Search {
+        if self.profile.exposure != ToolExposure::Full {
             self.index.set_prepared();
             self.index.update(self);
         }
@@ -185,6 +186,9 @@ fn assign_names(
     if profile.exposure == ToolExposure::Search {
         taken.extend([SEARCH_TOOLS, DESCRIBE_TOOL, CALL_TOOL].map(|name| (name.to_owned(), usize::MAX)));
     }
+    if profile.exposure == ToolExposure::Code {
+        taken.extend([RUN_CODE, FIND_FUNCTIONS].map(|name| (name.to_owned(), usize::MAX)));
+    }
     let mut out = vec![String::new(); selected.len()];
     let given = selected.iter().enumerate().filter(|(_, (_, overrides))| overrides.name.is_some());
     let others = selected.iter().enumerate().filter(|(_, (_, overrides))| overrides.name.is_none());
@@ -193,11 +197,8 @@ fn assign_names(
         // The suffix is derived from the catalog name, so it is stable.
         let mut more = tool.name.clone();
         while taken.contains_key(&name) {
-            name = good(&format!(
-                "{}_{}",
-                overrides.name.as_deref().unwrap_or(&tool.name),
-                short_hash(&more)
-            ));
+            name =
+                good(&format!("{}_{}", overrides.name.as_deref().unwrap_or(&tool.name), short_hash(&more)));
             more.push('_');
         }
         taken.insert(name.clone(), at);

@@ -144,6 +144,9 @@ pub struct AgentConfig {
     /// Tools the agent may use; `*` matches any characters. Empty: every tool its caller may use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
+    /// Presentation of the tools to the model.
+    #[serde(skip_serializing_if = "AgentExposure::is_default")]
+    pub exposure: AgentExposure,
     /// Prompts of servers that become part of the instructions, as `server/prompt`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prompts: Vec<String>,
@@ -159,6 +162,27 @@ pub struct AgentConfig {
     pub sampling: AnswerPolicy,
     /// Handling of elicitation requests: a server asks a person.
     pub elicitation: AnswerPolicy,
+}
+
+/// Presentation of the tools to the model of an agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentExposure {
+    /// All tools if they are few; otherwise those that match the task, and a search for the others.
+    #[default]
+    Auto,
+    /// All tools, however many they are.
+    Full,
+    /// A search, and the tools that it found.
+    Search,
+    /// A tool that runs programs, which call the tools as functions.
+    Code,
+}
+
+impl AgentExposure {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl AgentConfig {

@@ -146,6 +146,8 @@ pub enum ToolExposure {
     Full,
     /// Lists only meta tools, which find, describe and call the others.
     Search,
+    /// Lists a tool that runs programs, which call the others as functions, and one that finds functions.
+    Code,
 }
 
 /// Vendor whose models read the tool schemas. Each accepts another subset of JSON Schema.

@@ -11,6 +11,8 @@ use toolgate_policy::Input;
 use toolgate_types::tool::{Category, ResponseTime};
 use toolgate_types::{CallerId, ErrorCode, HumanDuration, ToolContext, ToolName};
 
+use crate::code::CodeRunner;
+
 /// A result in the form of an MCP tool result, or an error.
 pub type BuiltinResult = Result<RawJson, BuiltinError>;
 
@@ -24,10 +26,10 @@ pub struct BuiltinError {
     pub hint: Option<String>,
     /// The time to wait before a retry.
     pub retry_after: Option<std::time::Duration>,
-}
-
     /// True if the same call would fail again, whatever the code says.
     pub is_permanent: bool,
+}
+
 impl BuiltinError {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: None, retry_after: None, is_permanent: false }
@@ -91,6 +93,8 @@ pub struct BuiltinTool {
     pub own_data: bool,
     /// True if it only waits for a person. Such a call takes no slot, so the tool has to limit waiting calls itself.
     pub waits_for_person: bool,
+    /// Runs code of callers, if that is what the tool does.
+    pub code: Option<Arc<CodeRunner>>,
     /// Stops everything the tool has started.
     pub stop: Option<Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>>,
     run: Box<dyn Fn(BuiltinCall) -> BoxFuture<'static, BuiltinResult> + Send + Sync>,
@@ -117,6 +121,7 @@ impl BuiltinTool {
             open_world: false,
             own_data: false,
             waits_for_person: false,
+            code: None,
             stop: None,
             run: Box::new(run),
         }

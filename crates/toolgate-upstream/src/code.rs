@@ -23,10 +23,12 @@ use crate::process::{Child, ChildExit, ChildSpec, ProcessLimits, platform, sandb
 use crate::script::shutdown::ShutdownTasks;
 
 mod files;
+mod functions;
 mod scratch;
 mod usage;
 
 pub use files::OutputFile;
+pub use functions::{FunctionError, FunctionHost, ProgramFunction};
 use scratch::ScratchDir;
 
 /// Longer than any call may run: the deadline of the call ends it first.
@@ -131,6 +133,15 @@ impl CodeRunner {
     /// # Errors
     /// If the code cannot be run, or exceeds a limit.
     pub async fn run(&self, job: &CodeJob) -> Result<CodeOutcome, BuiltinError> {
+        self.run_job(job, None).await
+    }
+
+    /// Runs code. With a host, its output is frames, and its calls are answered.
+    async fn run_job(
+        &self,
+        job: &CodeJob,
+        host: Option<&dyn FunctionHost>,
+    ) -> Result<CodeOutcome, BuiltinError> {
         if self.config.sandbox && !sandbox::is_supported() {
             let missing = sandbox::missing_layer().unwrap_or(sandbox::MissingLayer::Landlock);
             return Err(BuiltinError::new(ErrorCode::ServiceUnavailable, missing.to_string())
@@ -146,7 +157,10 @@ impl CodeRunner {
             error.hint().map_or(fault.clone(), |hint| fault.with_hint(hint))
         })?;
         let mut scratch = scratch.with(child);
-        let outcome = self.supervise(&mut scratch, job.stdin.as_bytes()).await;
+        let outcome = match host {
+            Some(host) => self.serve_calls(&mut scratch, host).await,
+            None => self.supervise(&mut scratch, job.stdin.as_bytes()).await,
+        };
         let (stdout, exit, exceeded) = outcome;
         let lines = scratch.child().map(|child| child.stderr_tail(STDERR_LINES)).unwrap_or_default();
         let (stdout, stderr) = (String::from_utf8_lossy(&stdout).into_owned(), lines.join("\n"));

@@ -138,9 +138,10 @@ impl EventBuilder {
                 self.model = model;
                 return None;
             }
-            JournalEntry::UserMessage { .. } | JournalEntry::ToolsFound { .. } | JournalEntry::Undone {} => {
-                return None;
-            }
+            JournalEntry::UserMessage { .. }
+            | JournalEntry::ToolsFound { .. }
+            | JournalEntry::ProgramCalls { .. }
+            | JournalEntry::Undone {} => return None,
         })
     }
 }

@@ -7,11 +7,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 use toolgate_mcp::Forwarded;
+use toolgate_runtime::code_mode::{Program, RUN_CODE};
 use toolgate_runtime::results::READ_RESULT;
-use toolgate_runtime::{CallOrigin, Operation, RawJson, Runtime, TraceContext};
+use toolgate_runtime::{CallOrigin, CatalogTool, Operation, RawJson, Responder, Runtime, TraceContext};
+use toolgate_types::CallerId;
+use toolgate_types::agent::AgentConfig;
 use toolgate_types::call::ResultStatus;
 use toolgate_types::tool::RiskLevel;
 
@@ -21,8 +25,8 @@ use super::{
 };
 use crate::content;
 use crate::journal::{JournalEntry, parts_text};
-use crate::model::{CallArguments, Message, Part, ToolCall, ToolOutput};
-use crate::server_requests::{self, AnswerContext, RunClient};
+use crate::model::{CallArguments, Message, Model, Part, ToolCall, ToolOutput};
+use crate::server_requests::{self, AnswerContext, RunClient, SideUsage};
 use crate::toolbox::is_agent_tool;
 
 /// Bytes of a page of a stored result that are left for the note about the next one.
@@ -43,6 +47,8 @@ struct ToolCallOutcome {
     took_ms: f64,
     correlation_id: Option<String>,
     found: Vec<String>,
+    /// Calls that a program made.
+    program: ProgramCalls,
     /// Error of writing the outcome to the journal.
     journal_error: Option<std::io::Error>,
 }
@@ -84,6 +90,7 @@ impl Run<'_> {
                     return journal_failed(error);
                 }
                 self.found_tools.extend(outcome.found.iter().cloned());
+                self.count_program(outcome.program.calls, outcome.program.writes);
             }
             outputs.extend(outcomes.into_iter().map(|outcome| outcome.output));
         }
@@ -104,6 +111,10 @@ impl Run<'_> {
         let Executor::Runtime(runtime) = &self.agent.executor else {
             return Effects { writes: false, repeatable: true };
         };
+        if self.is_program(runtime, call) {
+            // Its calls count, not the program.
+            return Effects { writes: false, repeatable: false };
+        }
         if is_agent_tool(&call.name) || matches!(call.arguments, CallArguments::Unusable(_)) {
             return Effects { writes: false, repeatable: true };
         }
@@ -168,6 +179,10 @@ impl Run<'_> {
         if !outcome.found.is_empty() {
             entries.push(JournalEntry::ToolsFound { tools: outcome.found.clone() });
         }
+        let ProgramCalls { calls, writes } = outcome.program;
+        if calls > 0 {
+            entries.push(JournalEntry::ProgramCalls { calls, writes });
+        }
         outcome.journal_error = self.journal.append(&entries).err();
     }
 
@@ -185,12 +200,16 @@ impl Run<'_> {
                     took_ms,
                     correlation_id: None,
                     found: Vec::new(),
+                    program: ProgramCalls::default(),
                     journal_error: None,
                 }
             }
             (CallArguments::Unusable(why), _) => {
                 let text = format!("error invalid_arguments: {why}; send one JSON object");
                 ToolCallOutcome::failed(call, text)
+            }
+            (CallArguments::Object(_), Executor::Runtime(runtime)) if self.is_program(runtime, call) => {
+                self.run_program(runtime, call, &arguments).await
             }
             (CallArguments::Object(_), Executor::Runtime(runtime))
                 if self.agent.toolbox(runtime, &self.caller, &self.lists).runs_itself(&call.name) =>
@@ -226,6 +245,7 @@ impl Run<'_> {
             took_ms: 0.0,
             correlation_id: None,
             found: result.found,
+            program: ProgramCalls::default(),
             journal_error: None,
         }
     }
@@ -237,8 +257,9 @@ impl Run<'_> {
         }
         let trace = TraceContext::generate();
         let correlation_id = trace.correlation_id().to_owned();
+        let tool = runtime.catalog().resolve(&call.name).cloned();
         let origin = CallOrigin {
-            forwarded: self.forwarded_client(runtime, call),
+            forwarded: tool.map_or_else(Forwarded::default, |tool| self.clients().forwarded(runtime, &tool)),
             agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             max_inline: Some(self.model.max_result_bytes()),
             ..self.origin()
@@ -262,34 +283,147 @@ impl Run<'_> {
             took_ms: 0.0,
             correlation_id: Some(correlation_id),
             found: Vec::new(),
+            program: ProgramCalls::default(),
             journal_error: None,
         }
     }
 }
 
 impl Run<'_> {
-    /// Offers the run as the client of a call, if servers may send it requests.
-    fn forwarded_client(&self, runtime: &Runtime, call: &ToolCall) -> Forwarded {
-        let rules = &self.agent.config;
-        let capabilities = server_requests::client_capabilities(rules);
-        let tool = runtime.catalog().resolve(&call.name).cloned();
-        let server = tool.and_then(|tool| tool.server.clone());
-        // Tools without a server send no requests; and if the config denies all requests, there is nothing to offer.
-        let (Some(server), false) = (server, capabilities == json!({})) else { return Forwarded::default() };
-        let asked = AnswerContext {
-            log_limit: runtime.log_limit(server.as_str()),
-            server: server.to_string(),
-            tool: call.name.clone(),
+    fn is_program(&self, runtime: &Runtime, call: &ToolCall) -> bool {
+        call.name == RUN_CODE && self.agent.toolbox(runtime, &self.caller, &self.lists).runs_programs()
+    }
+
+    /// Counts the calls of a program against the budgets.
+    pub(super) fn count_program(&mut self, calls: u32, writes: u32) {
+        for spent in [&mut self.spent, &mut self.total] {
+            spent.calls += calls;
+            spent.writes += writes;
+        }
+    }
+
+    /// Runs a program of the model. Its calls are operations of the run.
+    async fn run_program(
+        &self,
+        runtime: &Arc<Runtime>,
+        call: &ToolCall,
+        arguments: &Json,
+    ) -> ToolCallOutcome {
+        let functions = self.agent.toolbox(runtime, &self.caller, &self.lists).functions();
+        let trace = TraceContext::generate();
+        let correlation_id = trace.correlation_id().to_owned();
+        let made = Arc::new(Mutex::new(ProgramCalls::default()));
+        let (budgets, spent) = (self.agent.config.budgets, self.spent);
+        let counts = Arc::clone(&made);
+        let gate = move |tool: &CatalogTool| {
+            let (mut counts, writes) = (counts.lock(), tool.contract.risk != RiskLevel::Low);
+            let over = if spent.calls + counts.calls >= budgets.calls {
+                Some(("calls", budgets.calls))
+            } else if writes && spent.writes + counts.writes >= budgets.writes {
+                Some(("calls that change something", budgets.writes))
+            } else {
+                None
+            };
+            if let Some((what, most)) = over {
+                return Err(format!("the budget of {most} {what} is used up"));
+            }
+            counts.calls += 1;
+            counts.writes += u32::from(writes);
+            Ok(())
+        };
+        let (origin, clients, shared) = (self.origin(), self.clients(), Arc::clone(runtime));
+        let origin_of = move |tool: &CatalogTool| CallOrigin {
+            forwarded: clients.forwarded(&shared, tool),
+            agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            ..origin.clone()
+        };
+        let program = Program {
+            runtime: Arc::clone(runtime),
+            caller: self.caller.clone(),
+            functions,
+            origin: Arc::new(origin_of),
+            gate: Arc::new(gate),
+            trace,
+        };
+        let most = self.model.max_result_bytes();
+        let origin = CallOrigin { max_inline: Some(most), ..self.origin() };
+        let Some(operation) = program.into_operation(RawJson::from_value(arguments), origin) else {
+            return ToolCallOutcome::failed(call, "error tool_not_found: programs cannot be run".to_owned());
+        };
+        let called = runtime.execute_boxed(&self.caller, operation).await;
+        let hints = runtime.agent_hints(&self.caller, &called);
+        let parts = content::outcome_parts(&called, &hints, most);
+        let failed = called.result.status == ResultStatus::Error;
+        let output = ToolOutput { id: call.id.clone(), name: call.name.clone(), parts, failed };
+        let program = *made.lock();
+        let correlation_id = Some(correlation_id);
+        ToolCallOutcome {
+            output,
+            took_ms: 0.0,
+            correlation_id,
+            found: Vec::new(),
+            program,
+            journal_error: None,
+        }
+    }
+
+    /// Creates the clients of the calls of this turn.
+    fn clients(&self) -> CallClients {
+        CallClients {
+            config: self.agent.config.clone(),
+            capabilities: server_requests::client_capabilities(&self.agent.config),
             caller: self.caller.id.clone(),
             run: self.id.clone(),
             identity: self.identity,
-            capabilities,
-            sampling: rules.sampling,
-            elicitation: rules.elicitation,
             model: Arc::clone(&self.model),
             responder: Arc::clone(&self.agent.responder),
             side_usage: Arc::clone(&self.side_usage),
             budget_left: self.remaining_budget(),
+        }
+    }
+}
+
+/// Calls that a program made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct ProgramCalls {
+    calls: u32,
+    /// Those that are not known to be read-only.
+    writes: u32,
+}
+
+/// Offers a run as the client of its calls, if servers may send it requests.
+struct CallClients {
+    config: AgentConfig,
+    capabilities: Json,
+    caller: CallerId,
+    run: String,
+    identity: u64,
+    model: Arc<dyn Model>,
+    responder: Arc<dyn Responder>,
+    side_usage: Arc<SideUsage>,
+    budget_left: (u64, Option<f64>),
+}
+
+impl CallClients {
+    fn forwarded(&self, runtime: &Runtime, tool: &CatalogTool) -> Forwarded {
+        // Tools without a server send no requests; and if the config denies all requests, there is nothing to offer.
+        let (Some(server), false) = (&tool.server, self.capabilities == json!({})) else {
+            return Forwarded::default();
+        };
+        let asked = AnswerContext {
+            log_limit: runtime.log_limit(server.as_str()),
+            server: server.to_string(),
+            tool: tool.name.clone(),
+            caller: self.caller.clone(),
+            run: self.run.clone(),
+            identity: self.identity,
+            capabilities: self.capabilities.clone(),
+            sampling: self.config.sampling,
+            elicitation: self.config.elicitation,
+            model: Arc::clone(&self.model),
+            responder: Arc::clone(&self.responder),
+            side_usage: Arc::clone(&self.side_usage),
+            budget_left: self.budget_left,
             user_wait: Arc::default(),
         };
         Forwarded { client: Some(Arc::new(RunClient(Arc::new(asked)))), ..Forwarded::default() }
@@ -300,7 +434,14 @@ impl ToolCallOutcome {
     fn failed(call: &ToolCall, text: String) -> Self {
         let (id, name) = (call.id.clone(), call.name.clone());
         let output = ToolOutput { id, name, parts: vec![Part::Text { text }], failed: true };
-        Self { output, took_ms: 0.0, correlation_id: None, found: Vec::new(), journal_error: None }
+        Self {
+            output,
+            took_ms: 0.0,
+            correlation_id: None,
+            found: Vec::new(),
+            program: ProgramCalls::default(),
+            journal_error: None,
+        }
     }
 }
 

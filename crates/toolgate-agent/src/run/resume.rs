@@ -106,6 +106,7 @@ impl Run<'_> {
                     self.add_output(output);
                 }
                 JournalEntry::ToolsFound { tools } => self.found_tools.extend(tools),
+                JournalEntry::ProgramCalls { calls, writes } => self.count_program(calls, writes),
                 JournalEntry::Undone {} => drop(self.remove_last_message()),
                 JournalEntry::Started { .. }
                 | JournalEntry::ModelChanged { .. }

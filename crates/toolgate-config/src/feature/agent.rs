@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map as JsonMap, Value as Json, json};
 use toolgate_types::HumanDuration;
-use toolgate_types::agent::{Amount, AnswerPolicy, RunBudgets};
+use toolgate_types::agent::{AgentExposure, Amount, AnswerPolicy, RunBudgets};
 
 use self::model::ModelFile;
 use crate::context::Context;
@@ -25,6 +25,10 @@ keys! {
         instructions: InstructionsSource,
         /// Tools the agent may use; `*` matches any string, as in `files__*`. Default: every tool its caller may use.
         tools: Vec<Spanned<String>>,
+        /// Presentation of the tools to the model: `auto` offers all if they are few, and otherwise those that match the
+        /// task and a search; `full` offers all, `search` only what a search has found, and `code` offers a tool that
+        /// runs Python programs, in which the tools are functions (requires `code_execution`; see docs/code-mode.md).
+        exposure: AgentExposureName = "auto",
         /// Prompts of MCP servers to include in the instructions, as `server/prompt`.
         prompts: Vec<Spanned<String>>,
         /// URIs of MCP resources to include from the start.
@@ -40,6 +44,31 @@ keys! {
         /// Elicitation requests of MCP servers (requests for user input during a call): `deny` declines them, `ask`
         /// lets a person answer (at the terminal, with `toolgate questions` or over HTTP), `model` the model.
         elicitation: AnsweringName = "deny",
+    }
+}
+
+choice! {
+    /// Presentation of tools to the model of the agent.
+    enum AgentExposureName as "an exposure mode" {
+        /// All tools if they are few, otherwise those that match the task, and a search.
+        Auto = "auto",
+        /// All tools.
+        Full = "full",
+        /// A search, and the tools that it found.
+        Search = "search",
+        /// Programs that call the tools as functions.
+        Code = "code",
+    }
+}
+
+impl From<AgentExposureName> for AgentExposure {
+    fn from(name: AgentExposureName) -> Self {
+        match name {
+            AgentExposureName::Auto => Self::Auto,
+            AgentExposureName::Full => Self::Full,
+            AgentExposureName::Search => Self::Search,
+            AgentExposureName::Code => Self::Code,
+        }
     }
 }
 
@@ -161,6 +190,12 @@ impl ConfigBuilder {
             list.into_iter().flat_map(|at| at.value).map(|at| at.value).collect::<Vec<_>>()
         };
         self.agent.tools.extend(texts(file.tools));
+        if let Some(exposure) =
+            file.exposure.as_ref().filter(|name| matches!(name.value, AgentExposureName::Code))
+        {
+            self.code_exposures.push(exposure.span);
+        }
+        self.agent.exposure = file.exposure.map_or_else(Default::default, |name| name.value.into());
         self.agent.prompts = check_prompts(file.prompts, cx);
         self.agent.resources = texts(file.resources);
         self.agent.skills = find_skills(file.skills, cx);

@@ -34,7 +34,8 @@ keys! {
         /// Resources and resource templates of the profile, by URI. Default: all.
         resources: SelectionEntry,
         /// Presentation of the tools: `full` lists them, `search` lists `search_tools`, `describe_tool` and
-        /// `call_tool` instead.
+        /// `call_tool` instead, and `code` lists `run_code`, which runs Python programs in which the tools are functions,
+        /// and `find_functions` (requires `code_execution`; see docs/code-mode.md).
         exposure: ExposureName = "full",
         /// Model provider that reads the definitions. Names and schemas it would reject are rewritten, and mapped
         /// back when a tool is called. Default: definitions are not changed.
@@ -73,6 +74,8 @@ choice! {
         Full = "full",
         /// Tools to search, describe and call the others are listed.
         Search = "search",
+        /// Tools to find functions, and to run programs that call them, are listed.
+        Code = "code",
     }
 }
 
@@ -169,6 +172,9 @@ impl ConfigBuilder {
         let tools = file.tools.map(|at| at.value.0);
         if let Some(tools) = &tools {
             check_tool_names(tools, cx);
+        }
+        if let Some(exposure) = file.exposure.as_ref().filter(|at| matches!(at.value, ExposureName::Code)) {
+            self.code_exposures.push(exposure.span);
         }
         let profile = Profile {
             description: into_value(file.description),
@@ -320,6 +326,7 @@ impl From<ExposureName> for ToolExposure {
         match name {
             ExposureName::Full => Self::Full,
             ExposureName::Search => Self::Search,
+            ExposureName::Code => Self::Code,
         }
     }
 }

@@ -14,7 +14,7 @@ use toolgate_upstream::{BuiltinTool, RawJson};
 
 use crate::results::ResultStore;
 
-pub(super) const CODE_EXECUTION: &str = "code_execution";
+pub const CODE_EXECUTION: &str = "code_execution";
 /// Size limit of files returned inline. Larger ones are stored.
 const MAX_INLINE_BYTES: usize = 8 << 10;
 /// Size limit of inline files if results are not stored.
@@ -25,7 +25,7 @@ const OVERHEAD_SECONDS: u64 = 15;
 /// Creates the tool. Files too large to return inline go to the result store, if there is one.
 pub(super) fn tool(runner: CodeRunner, results: Option<Arc<ResultStore>>) -> BuiltinTool {
     let runner = Arc::new(runner);
-    let (runs, stops) = (Arc::clone(&runner), Arc::clone(&runner));
+    let (runs, stops, programs) = (Arc::clone(&runner), Arc::clone(&runner), Arc::clone(&runner));
     let run = move |call: BuiltinCall| -> futures_util::future::BoxFuture<'static, BuiltinResult> {
         let (runner, results) = (Arc::clone(&runs), results.clone());
         Box::pin(async move {
@@ -51,6 +51,7 @@ pub(super) fn tool(runner: CodeRunner, results: Option<Arc<ResultStore>>) -> Bui
     tool.idempotent = false;
     tool.timeout = Some(HumanDuration::from_secs(runner.config().timeout.get().as_secs() + OVERHEAD_SECONDS));
     tool.tags = ["code", "python", "shell", "compute"].map(str::to_owned).to_vec();
+    tool.code = Some(programs);
     tool.stop = Some(Box::new(move || {
         let runner = Arc::clone(&stops);
         Box::pin(async move { runner.stop().await })
@@ -96,7 +97,12 @@ fn output_schema() -> Json {
     })
 }
 
-async fn reply(ran: CodeOutcome, caller: &CallerId, results: Option<&Arc<ResultStore>>) -> RawJson {
+/// Converts the outcome of code.
+pub(crate) async fn reply(
+    ran: CodeOutcome,
+    caller: &CallerId,
+    results: Option<&Arc<ResultStore>>,
+) -> RawJson {
     let CodeOutcome { exit, stdout, stderr, files, omitted_files: left_out } = ran;
     let mut content = vec![json!({ "type": "text", "text": output_text(exit, &stdout, &stderr) })];
     let mut entries = Vec::new();

@@ -116,6 +116,26 @@ impl CatalogTool {
         }
     }
 
+    /// The tool `base` for a program that calls functions: with the same permissions, rules and limits.
+    pub(crate) fn for_program(base: &Self, tool: BuiltinTool) -> Self {
+        let tool = Arc::new(tool);
+        Self {
+            original: base.original.clone(),
+            description: tool.description.clone(),
+            input_schema: tool.input_schema.clone(),
+            contract: base.contract.clone(),
+            category: base.category,
+            tags: base.tags.clone(),
+            hash: base.hash.clone(),
+            limits: ToolLimits { timeout: tool.timeout, ..base.limits },
+            rate_limit: base.rate_limit,
+            response_time: base.response_time,
+            deprecated: base.deprecated.clone(),
+            trusted: base.trusted,
+            ..Self::reading(&base.name, base.permissions.clone(), Upstream::Builtin(Arc::clone(&tool)))
+        }
+    }
+
     fn reading(name: &str, permissions: Vec<Permission>, upstream: Upstream) -> Self {
         Self {
             name: name.to_owned(),

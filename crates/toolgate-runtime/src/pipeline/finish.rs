@@ -61,6 +61,7 @@ impl Runtime {
             tool: state.tool.clone(),
             kind: operation.kind(),
             schema_fit: state.schema_fit.clone(),
+            untrusted,
             attempts: state.attempts,
             cached: state.cached,
             truncated: state.truncated.take(),

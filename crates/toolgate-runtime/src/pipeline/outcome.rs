@@ -42,6 +42,8 @@ pub(super) struct OutcomeFacts {
     pub(super) tool: Option<Arc<CatalogTool>>,
     pub(super) kind: OperationKind,
     pub(super) schema_fit: SchemaFit,
+    /// True if the reply has content of a source that is not trusted, although its tool is.
+    pub(super) untrusted: bool,
     pub(super) attempts: u32,
     /// Age and time to live of a cached result.
     pub(super) cached: Option<(Duration, Duration)>,
@@ -79,6 +81,11 @@ impl CallOutcome {
     /// True if the result came from the cache.
     pub fn is_cached(&self) -> bool {
         self.facts.cached.is_some()
+    }
+
+    /// True if the result has content of a source that is not trusted.
+    pub(crate) fn is_untrusted(&self) -> bool {
+        self.facts.untrusted || self.facts.tool.as_ref().is_some_and(|tool| !tool.trusted)
     }
 
     /// Time from the request to the result.
@@ -193,6 +200,7 @@ impl Runtime {
             is_visible: &is_visible,
             may_destroy: &may_destroy,
             source: match tool {
+                _ if facts.untrusted => ResultSource::Untrusted,
                 Some(tool) if tool.trusted && tool.server.is_none() => ResultSource::Own,
                 Some(tool) if tool.trusted => ResultSource::Trusted,
                 _ => ResultSource::Untrusted,

@@ -86,6 +86,15 @@ impl Runtime {
     /// Slots, rate limit and statistics of a tool. They survive a rebuild of the catalog as long as the tool's limits
     /// stay the same.
     pub(crate) fn shared_state<'a>(&self, tool: &'a CatalogTool) -> &'a SharedToolState {
+        self.shared_state_of(tool)
+    }
+
+    fn shared_state_of<'a>(&self, tool: &'a CatalogTool) -> &'a Arc<SharedToolState> {
         tool.shared_state.get_or_init(|| self.tool_states.find_or_create(tool, &self.recorder.metrics))
+    }
+
+    /// Lets a tool share the rate limit, slots and statistics of another one.
+    pub(crate) fn share_state(&self, from: &CatalogTool, to: &CatalogTool) {
+        let _ = to.shared_state.set(Arc::clone(self.shared_state_of(from)));
     }
 }

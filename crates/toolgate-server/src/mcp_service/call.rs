@@ -22,6 +22,9 @@ impl McpService {
         }
         let routed = match self.route(mcp_caller, &request, name, arguments).await? {
             CallRoute::Pipeline(routed) => routed,
+            CallRoute::Program { view, arguments } => {
+                return self.run_program(mcp_caller, &request, &view, arguments).await;
+            }
             CallRoute::Answered { name, arguments, outcome } => {
                 let list = ListRequest {
                     name,
@@ -57,7 +60,7 @@ impl McpService {
 }
 
 /// Converts the outcome of a call to MCP, in the format of a protocol revision.
-fn mcp_result(called: CallOutcome, hints: &ResultHints, revision: Revision) -> RpcResult {
+pub(super) fn mcp_result(called: CallOutcome, hints: &ResultHints, revision: Revision) -> RpcResult {
     let CallOutcome { result, reply, rpc_error, .. } = called;
     match (&result.error, rpc_error, reply) {
         (None, _, Some(reply)) => Ok(with_hints(reply, hints, revision)),

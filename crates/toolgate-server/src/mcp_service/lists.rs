@@ -127,6 +127,10 @@ impl McpService {
             Some(profile) if profile.exposure == ToolExposure::Search => {
                 Box::new(search::definitions(profile).into_iter())
             }
+            Some(profile) if self.shows_programs(mcp_caller, &self.view(profile)) => {
+                let entries = self.program_entries(mcp_caller, &self.view(profile), lists);
+                Box::new(entries.into_iter().chain(logins))
+            }
             Some(profile) => {
                 let view = self.view(profile);
                 let ready: Vec<_> = view.ready().map(Arc::clone).collect();

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use toolgate_mcp::server::{ClientRequest, RpcResult};
 use toolgate_mcp::{RawJson, RpcError};
 use toolgate_runtime::CallOutcome;
+use toolgate_runtime::code_mode::{FIND_FUNCTIONS, RUN_CODE};
 use toolgate_types::Profile;
 use toolgate_types::profile::{HintsMode, ProfileName, ToolExposure};
 
@@ -24,6 +25,8 @@ pub(super) struct ViewCache(Mutex<HashMap<ProfileName, Arc<ProfileView>>>);
 pub(super) enum CallRoute {
     /// Through the pipeline.
     Pipeline(RoutedCall),
+    /// Through the pipeline: a program that calls the tools of a profile.
+    Program { view: Arc<ProfileView>, arguments: Option<RawJson> },
     /// Answered by the gateway itself: a search of the tools that the caller may see. It is recorded as a list.
     Answered { name: &'static str, arguments: Option<RawJson>, outcome: RpcResult },
 }
@@ -134,6 +137,19 @@ impl McpService {
                         name.into(),
                         arguments,
                     )));
+                }
+                _ => {}
+            }
+        }
+        if self.shows_programs(mcp_caller, &view) {
+            match name.as_str() {
+                RUN_CODE => return Ok(CallRoute::Program { view, arguments }),
+                FIND_FUNCTIONS => {
+                    let lists = self.list_filter(mcp_caller, request).await;
+                    let revision = request.client.revision();
+                    let outcome =
+                        self.find_functions(mcp_caller, &view, arguments.as_ref(), &lists, revision);
+                    return Ok(CallRoute::Answered { name: FIND_FUNCTIONS, arguments, outcome });
                 }
                 _ => {}
             }

@@ -152,7 +152,7 @@ impl McpService {
 }
 
 /// Builds a result with the same value as text and as structured content.
-fn structured_result(value: Value, revision: Revision) -> RawJson {
+pub(super) fn structured_result(value: Value, revision: Revision) -> RawJson {
     let content = json!([{ "type": "text", "text": value.to_string() }]);
     adapt_result(revision, RawJson::from_value(&json!({ "content": content, "structuredContent": value })))
 }

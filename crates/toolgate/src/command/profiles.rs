@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 use toolgate_app::App;
 use toolgate_app::profile::{CALL_TOOL, DESCRIBE_TOOL, ProfileTool, ProfileView, SEARCH_TOOLS};
 use toolgate_redact::printable;
+use toolgate_runtime::code_mode::{FIND_FUNCTIONS, RUN_CODE};
 use toolgate_types::profile::{SchemaDialect, ToolExposure};
 use toolgate_types::{CallerId, Profile};
 
@@ -53,6 +54,11 @@ fn print_tools(profile: &Profile, shown: &[&Arc<ProfileTool>], output: &Output) 
     if profile.exposure == ToolExposure::Search {
         output.message(&format!(
             "clients see {SEARCH_TOOLS}, {DESCRIBE_TOOL} and {CALL_TOOL}, and reach these tools through them:\n"
+        ));
+    }
+    if profile.exposure == ToolExposure::Code {
+        output.message(&format!(
+            "clients see {RUN_CODE} and {FIND_FUNCTIONS}, and call these tools in programs:\n"
         ));
     }
     let width = shown.iter().map(|shown| shown.name.len()).max().unwrap_or(0);

@@ -98,6 +98,9 @@ fn show(id: &str, entries: &[JournalEntry], output: &Output) -> anyhow::Result<u
                 let error = error.as_ref().map(|error| format!(": {}", printable(error))).unwrap_or_default();
                 format!("{DIM}{at} {}{error} · {}{DIM:#}", reason.label(), usage_text(used))
             }
+            JournalEntry::ProgramCalls { calls, .. } => {
+                format!("  {DIM}the program made {calls} calls{DIM:#}")
+            }
             JournalEntry::Intent { .. }
             | JournalEntry::ToolsFound { .. }
             | JournalEntry::ToolsOffered { .. } => continue,

@@ -2,6 +2,8 @@
 
 mod agent_yaml;
 mod chat_screen;
+mod code_mode;
+mod exposure_costs;
 mod http_runs;
 mod planner;
 mod questions;

@@ -28,7 +28,7 @@ mod pipeline;
 mod planted_files;
 mod profile_clients;
 mod profile_names;
-mod profiles;
+pub(crate) mod profiles;
 mod reload;
 mod rest;
 mod resumable_streams;
