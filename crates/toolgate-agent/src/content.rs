@@ -119,7 +119,7 @@ fn not_shown(resource: &Json) -> Part {
     text_part(format!("[{uri} · {mime}, {bytes} bytes in base64, not shown]"))
 }
 
-/// Returns true for media types whose content is text.
+/// Returns true for media types of text.
 fn is_text(mime: &str) -> bool {
     mime.starts_with("text/")
         || matches!(mime, "application/json" | "application/xml" | "application/yaml")

@@ -118,11 +118,11 @@ pub struct Run<'a> {
     lists: ListFilter,
 }
 
-/// A message of the user that was removed, with what followed it.
+/// A message of the user that was removed, with the replies to it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UndoneTurn {
     pub text: String,
-    /// Calls whose results the model does not see any more.
+    /// Calls with results that the model does not see any more.
     pub calls: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Code mode: a program of the model calls tools as functions, and only what it prints goes to the model.
+//! Code mode: a program of the model calls tools as functions, and only its output goes to the model.
 //!
 //! A front end that shows tools this way builds a [`Program`] from the tools that its caller sees, and runs it as the tool
 //! `code_execution`: its permission, rules, rate limit and records are those of that tool. Each function call is an
@@ -261,7 +261,7 @@ impl FunctionSet {
         Some(text)
     }
 
-    /// The functions whose names occur in a program.
+    /// The functions with names that occur in a program.
     fn used_in(&self, code: &str) -> Vec<ProgramFunction> {
         let words: HashSet<&str> = code.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).collect();
         let used = self.functions.iter().filter(|function| words.contains(function.name.as_str()));

@@ -114,7 +114,7 @@ pub(super) fn append_notes(description: &mut String, notes: &[String]) {
     }
 }
 
-/// Merges `allOf`, `anyOf`, `oneOf` and similar keywords into one object schema. It accepts what any branch accepts;
+/// Merges `allOf`, `anyOf`, `oneOf` and similar keywords into one object schema. It accepts values of any branch;
 /// the rest becomes notes. `None` if the value is not a schema.
 pub(super) fn flatten(schema: Value, notes: &mut Vec<String>) -> Option<Map<String, Value>> {
     let mut out = match schema {
@@ -199,7 +199,7 @@ fn merge_schema(out: &mut Map<String, Value>, other: Map<String, Value>) {
     }
 }
 
-/// A schema that accepts what either of two accepts.
+/// A schema for the values of either of two.
 fn either(one: Value, other: Value) -> Value {
     let mut all = match one {
         Value::Object(mut members) if members.len() == 1 && members.contains_key("anyOf") => {

@@ -175,7 +175,7 @@ pub enum AgentExposure {
     Full,
     /// A search, and the tools that it found.
     Search,
-    /// A tool that runs programs, which call the tools as functions.
+    /// A tool that runs programs, with the tools as functions.
     Code,
 }
 

@@ -146,7 +146,7 @@ pub enum ToolExposure {
     Full,
     /// Lists only meta tools, which find, describe and call the others.
     Search,
-    /// Lists a tool that runs programs, which call the others as functions, and one that finds functions.
+    /// Lists a tool that runs programs, with the others as functions, and one that finds functions.
     Code,
 }
 

@@ -26,7 +26,7 @@ pub struct BuiltinError {
     pub hint: Option<String>,
     /// The time to wait before a retry.
     pub retry_after: Option<std::time::Duration>,
-    /// True if the same call would fail again, whatever the code says.
+    /// True if the same call would fail again, for any code.
     pub is_permanent: bool,
 }
 
@@ -93,7 +93,7 @@ pub struct BuiltinTool {
     pub own_data: bool,
     /// True if it only waits for a person. Such a call takes no slot, so the tool has to limit waiting calls itself.
     pub waits_for_person: bool,
-    /// Runs code of callers, if that is what the tool does.
+    /// Runs code of callers, for the tool that does so.
     pub code: Option<Arc<CodeRunner>>,
     /// Stops everything the tool has started.
     pub stop: Option<Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>>,

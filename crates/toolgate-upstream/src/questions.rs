@@ -201,7 +201,7 @@ pub enum Answer {
     Value(Json),
     /// Declined, with an optional reason.
     Declined(Option<String>),
-    /// The answer to an approval, which also decides later calls of the same session.
+    /// The answer to an approval. It also decides later calls of the same session.
     ForSession {
         approve: bool,
         scope: ApprovalScope,

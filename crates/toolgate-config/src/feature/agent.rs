@@ -26,8 +26,8 @@ keys! {
         /// Tools the agent may use; `*` matches any string, as in `files__*`. Default: every tool its caller may use.
         tools: Vec<Spanned<String>>,
         /// Presentation of the tools to the model: `auto` offers all if they are few, and otherwise those that match the
-        /// task and a search; `full` offers all, `search` only what a search has found, and `code` offers a tool that
-        /// runs Python programs, in which the tools are functions (requires `code_execution`; see docs/code-mode.md).
+        /// task and a search; `full` offers all, `search` only those that a search has found, and `code` offers a tool
+        /// for Python programs with the tools as functions (requires `code_execution`; see docs/code-mode.md).
         exposure: AgentExposureName = "auto",
         /// Prompts of MCP servers to include in the instructions, as `server/prompt`.
         prompts: Vec<Spanned<String>>,

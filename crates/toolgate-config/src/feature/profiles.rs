@@ -34,7 +34,7 @@ keys! {
         /// Resources and resource templates of the profile, by URI. Default: all.
         resources: SelectionEntry,
         /// Presentation of the tools: `full` lists them, `search` lists `search_tools`, `describe_tool` and
-        /// `call_tool` instead, and `code` lists `run_code`, which runs Python programs in which the tools are functions,
+        /// `call_tool` instead, and `code` lists `run_code`, for Python programs with the tools as functions,
         /// and `find_functions` (requires `code_execution`; see docs/code-mode.md).
         exposure: ExposureName = "full",
         /// Model provider that reads the definitions. Names and schemas it would reject are rewritten, and mapped

@@ -1,4 +1,4 @@
-//! Adapts schemas to the OpenAPI subset of Gemini, which all other providers accept too.
+//! Adapts schemas to the OpenAPI subset of Gemini. All other providers accept it, too.
 //!
 //! Gemini supports `type`, `nullable`, `enum` of strings, `anyOf` without siblings, `properties`, `items` and a few
 //! bounds, and rejects all other keywords. Those are described in the description. An object of any shape becomes a

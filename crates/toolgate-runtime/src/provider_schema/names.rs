@@ -1,7 +1,7 @@
 //! Tool and argument names that every model provider accepts: up to 64 letters, digits, `_` and `-`, starting with a
 //! letter or `_`.
 //!
-//! Invariant: the result depends on the name alone, so a tool keeps its name whatever other tools exist. Valid names
+//! Invariant: the result depends on the name alone, so a tool keeps its name beside any other tools. Valid names
 //! stay unchanged.
 
 use toolgate_types::KeyHash;

@@ -1,7 +1,7 @@
 //! Programs that call functions of the gateway: frames over the standard input and output of the program.
 //!
 //! The program inherits no other descriptor and holds no credential: a frame names a function and its arguments, and the
-//! host decides. Whatever the program writes is input from outside. Invariant: frames, calls and output are bounded; one
+//! host decides. Everything that the program writes is input from outside. Invariant: frames, calls and output are bounded; one
 //! call runs at a time, and it is dropped when the program ends or exceeds a limit; time in calls does not count
 //! against the time limit of the program, because each call has its own.
 
@@ -110,9 +110,9 @@ impl CodeRunner {
                     left = left.saturating_sub(began.elapsed());
                     match frame {
                         // The exit of the program ends the call, not the end of its output.
-                        Frame::End => std::future::pending().await,
-                        Frame::TooLong => return LimitExceeded::Output,
-                        Frame::Line(line) => match serde_json::from_slice(&line) {
+                        ReadLine::End => std::future::pending().await,
+                        ReadLine::TooLong => return LimitExceeded::Output,
+                        ReadLine::Line(line) => match serde_json::from_slice(&line) {
                             Ok(ProgramFrame::Call { call, arguments }) => {
                                 let reply = reply_line(host.call(&call, arguments).await);
                                 if timeout(left, send(&mut input, &reply)).await.is_err() {
@@ -139,7 +139,7 @@ impl CodeRunner {
             Ok(exceeded) => (output.text, child.kill().await, Some(exceeded)),
             Err(mut frames) => {
                 let rest = async {
-                    while let Frame::Line(line) = frames.next().await {
+                    while let ReadLine::Line(line) = frames.next().await {
                         let more = match serde_json::from_slice(&line) {
                             Ok(ProgramFrame::Print { print }) => output.add(print.as_bytes()),
                             // Calls of a program that has ended are not made.
@@ -192,7 +192,7 @@ async fn send(input: &mut ChildStdin, line: &[u8]) {
     }
 }
 
-/// What the program printed.
+/// Output of the program.
 struct ProgramOutput {
     text: Vec<u8>,
     limit: usize,
@@ -207,7 +207,8 @@ impl ProgramOutput {
     }
 }
 
-enum Frame {
+/// Result of reading a line from the program.
+enum ReadLine {
     Line(Vec<u8>),
     TooLong,
     End,
@@ -224,15 +225,15 @@ impl FrameReader {
         Self { stdout: BufReader::with_capacity(64 << 10, stdout), line: Vec::new() }
     }
 
-    async fn next(&mut self) -> Frame {
+    async fn next(&mut self) -> ReadLine {
         let room = (MAX_FRAME_BYTES + 1).saturating_sub(self.line.len() as u64);
         let read = (&mut self.stdout).take(room).read_until(b'\n', &mut self.line).await;
         match self.line.last() {
-            Some(b'\n') => Frame::Line(std::mem::take(&mut self.line)),
-            _ if self.line.len() as u64 > MAX_FRAME_BYTES => Frame::TooLong,
+            Some(b'\n') => ReadLine::Line(std::mem::take(&mut self.line)),
+            _ if self.line.len() as u64 > MAX_FRAME_BYTES => ReadLine::TooLong,
             // The end of the output, perhaps in the middle of a line.
-            Some(_) if read.is_ok() => Frame::Line(std::mem::take(&mut self.line)),
-            _ => Frame::End,
+            Some(_) if read.is_ok() => ReadLine::Line(std::mem::take(&mut self.line)),
+            _ => ReadLine::End,
         }
     }
 }

@@ -265,7 +265,7 @@ impl<'a> Chat<'a> {
     }
 }
 
-/// Lists the tools offered to the model whose names contain a word.
+/// Lists the tools offered to the model that have a word in their name.
 fn tools_text(run: &Run<'_>, word: &str) -> String {
     let tools = run.tools();
     let text: String = tools

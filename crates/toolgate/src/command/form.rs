@@ -77,7 +77,7 @@ fn prompt_field(field: &Field<'_>, output: &Output) -> Option<Option<Json>> {
 }
 
 impl Field<'_> {
-    /// Name of the field, and what to type.
+    /// Name of the field, and the kind of its value.
     fn prompt(&self) -> String {
         let title = printable(self.schema["title"].as_str().unwrap_or(self.name));
         let what = match (self.choices().is_empty(), self.kind()) {
@@ -231,7 +231,7 @@ mod tests {
             (json!({ "type": "integer", "maximum": 10 }), "11"),
             (json!({ "type": "boolean" }), "maybe"),
             (json!({ "type": "string", "minLength": 3 }), "ab"),
-            (json!({ "type": "string", "format": "email" }), "nobody"),
+            (json!({ "type": "string", "format": "email" }), "no address"),
             (json!({ "enum": ["red"] }), "2"),
             (json!({ "enum": ["red"] }), "0"),
             (json!({ "type": "array", "items": { "enum": ["a"] } }), "a, x"),

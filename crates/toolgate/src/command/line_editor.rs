@@ -110,7 +110,7 @@ impl LineEditor {
         }
     }
 
-    /// Reads the next line, which begins with `draft` at a terminal. Waits until no question reads the terminal.
+    /// Reads the next line. At a terminal it begins with `draft`. Waits until no question reads the terminal.
     pub(crate) fn line(&mut self, prompt: &str, draft: &str) -> LineInput {
         let Some(editor) = &mut self.editor else {
             let mut line = String::new();

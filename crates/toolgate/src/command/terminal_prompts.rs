@@ -173,16 +173,16 @@ fn default_values(schema: &Json) -> Option<Json> {
 
 /// Asks at the terminal of this process, after the questions before. Dropping the future withdraws the question.
 async fn ask_here(question: Arc<Question>, approvals: ApprovalInput) -> Option<Answer> {
-    let guard = WithdrawOnDrop(Arc::default());
+    let guard = TerminalWithdrawal(Arc::default());
     let withdrawn = Arc::clone(&guard.0);
     let ask = move || keys::ask_alone(&withdrawn, || prompt(&question, approvals));
     tokio::task::spawn_blocking(ask).await.ok().flatten()
 }
 
 /// Withdraws a question on drop.
-struct WithdrawOnDrop(Arc<AtomicBool>);
+struct TerminalWithdrawal(Arc<AtomicBool>);
 
-impl Drop for WithdrawOnDrop {
+impl Drop for TerminalWithdrawal {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

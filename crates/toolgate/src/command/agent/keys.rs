@@ -26,7 +26,7 @@ const TYPING_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 /// Keys that follow each other faster than this are one input, such as a word or a paste.
 const SAME_INPUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Time after which a reader checks if its question was withdrawn.
+/// Interval at that a reader checks if its question was withdrawn.
 const WITHDRAWAL_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 const PASTE_ON: &str = "\u{1b}[?2004h";
@@ -191,7 +191,7 @@ impl Drop for ModeGuard {
     }
 }
 
-/// Raw mode, in which Ctrl-C stays a signal.
+/// Raw mode, except that Ctrl-C stays a signal.
 struct RawMode(#[expect(dead_code, reason = "restores the modes on drop")] ModeGuard);
 
 impl RawMode {

@@ -2,7 +2,7 @@
 //!
 //! Text is printed word by word, a table when it is complete. Invariant: only the marks that become a style are removed,
 //! and the URL of a link is always shown; the input is already sanitised; every style ends with its line, except that of
-//! a code block; what is held back is bounded.
+//! a code block; text that is held back is bounded.
 
 use anstyle::{AnsiColor, Style};
 
@@ -229,7 +229,7 @@ impl Markdown {
         }
     }
 
-    /// Prints what was taken for the start of a link.
+    /// Prints the text that was taken for the start of a link.
     fn end_link(&mut self) {
         let link = std::mem::take(&mut self.link);
         let mut rest = link.chars();

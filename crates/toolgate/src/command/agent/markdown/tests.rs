@@ -83,7 +83,7 @@ fn tables_are_aligned() {
 }
 
 #[test]
-fn what_is_held_back_is_bounded() {
+fn held_text_is_bounded() {
     for text in ["[".repeat(100_000), "|".repeat(100_000), "`".repeat(100_000), "x".repeat(100_000)] {
         let mut markdown = Markdown::new(80);
         let shown = markdown.push(&text, 80).len();

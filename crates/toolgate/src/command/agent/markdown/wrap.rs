@@ -77,7 +77,7 @@ impl Wrapper {
         }
     }
 
-    /// Adds a style, which takes no room.
+    /// Adds a style. It takes no room.
     pub(super) fn style(&mut self, sequence: &str) {
         self.word.push_str(sequence);
     }
