@@ -138,7 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_short_wait_is_polled() {
-        let (slot, left) = (SpinSlot::default(), Cell::new(3));
+        let (slot, left) = (SpinSlot::default(), Cell::new(2));
         SpinWait::default().run(Some(&slot), AfterPolls(&left)).await;
         assert!(!slot.is_taken.load(Ordering::Relaxed));
     }

@@ -142,7 +142,7 @@ impl McpService {
             }
         }
         if self.shows_programs(mcp_caller, &view) {
-            match name.as_str() {
+            match &*name {
                 RUN_CODE => return Ok(CallRoute::Program { view, arguments }),
                 FIND_FUNCTIONS => {
                     let lists = self.list_filter(mcp_caller, request).await;

@@ -150,7 +150,7 @@ impl McpService {
         let called = self.runtime.execute_boxed(&mcp_caller.caller, operation).await;
         mcp_caller.record_missing(&called);
         let routed =
-            RoutedCall { name: RUN_CODE.to_owned(), hints: HintsMode::default(), ..RoutedCall::default() };
+            RoutedCall { name: RUN_CODE.into(), hints: HintsMode::default(), ..RoutedCall::default() };
         let hints = ResultHints::render(&self.runtime, &mcp_caller.caller, &routed, &called);
         mcp_result(called, &hints, request.client.revision())
     }
