@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(new, Err(MaskedValue::Unknown("env.API_KEY".to_owned())));
     }
 
-    /// Who may write entries but not read their secrets must not get them by a change of the URL.
+    /// Callers that may write entries, but not read their secrets, do not get them by a change of the URL.
     #[test]
     fn secrets_are_not_sent_to_another_host() {
         let token = format!("ghp_{}", "aB3d".repeat(9));

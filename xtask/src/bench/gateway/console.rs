@@ -1,7 +1,7 @@
 //! `cargo xtask bench console`: the web console with 10,000 tools and a long log, in a real browser, and beside a load.
 //!
-//! The log is written by the benchmark `index` of `toolgate-audit`, which also measures its queries. Consoles beside the
-//! load are clients that do what the script of a page does: a browser for each would take the processor from the load.
+//! The benchmark `index` of `toolgate-audit` writes the log and measures its queries. Consoles beside the load are clients
+//! that behave like the script of a page: a browser for each would take the processor from the load.
 //! Invariant: rounds with and without consoles take turns, so that a busy machine affects both alike.
 
 use std::fs;
@@ -87,8 +87,12 @@ pub(in crate::bench) fn run(options: &GatewayOptions) -> anyhow::Result<()> {
 /// Builds the programs, or takes those of `--binary`.
 fn build(options: &GatewayOptions) -> anyhow::Result<GatewayBinaries> {
     let profile = if options.is_thin() { COUNTS_PROFILE } else { "release" };
-    if options.binary.is_some() {
-        return super::build(options, profile);
+    if let Some(binary) = &options.binary {
+        // The servers of the project start in its folder.
+        let toolgate = fs::canonicalize(binary).with_context(|| format!("no {}", binary.display()))?;
+        let built = super::build(options, profile)?;
+        let testkit = fs::canonicalize(&built.testkit).context("there is no `testkit` beside it")?;
+        return Ok(GatewayBinaries { toolgate, testkit, ..built });
     }
     super::cargo_build(profile, &["toolgate"])?;
     super::cargo_build(profile, &["testkit"])?;
@@ -170,8 +174,9 @@ fn project(setup: &BenchSetup<'_>, upstream: u16) -> anyhow::Result<GatewayProje
 
 /// Writes the log of the project. Returns the ids of some calls.
 fn write_log(options: &GatewayOptions, project: &GatewayProject) -> anyhow::Result<Vec<String>> {
+    // The folder of the first writer.
     let mut bench = index_bench(options, RECORDS);
-    bench.env("LOG_FOLDER", project.folder().join(".toolgate/log"));
+    bench.env("LOG_FOLDER", project.folder().join(".toolgate/log/1"));
     Ok(program::stdout(bench)?.split_whitespace().map(str::to_owned).collect())
 }
 
@@ -428,7 +433,7 @@ impl Consoles {
     }
 }
 
-/// Does what the script of a page does, until it is told to stop.
+/// Behaves like the script of a page, until it is told to stop.
 fn follow(
     client: &mut Client,
     events: Client,
@@ -439,7 +444,7 @@ fn follow(
     let (sender, receiver) = std::sync::mpsc::channel();
     thread::spawn(move || {
         let mut events = events;
-        // Ends with the gateway, or when nobody receives any more.
+        // Ends with the gateway, or with its receiver.
         while let Ok(Some(piece)) = events.chunk() {
             if sender.send(piece).is_err() {
                 return;

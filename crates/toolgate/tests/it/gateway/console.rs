@@ -301,37 +301,6 @@ fn pages_work_without_scripts_and_by_keys() {
     assert_eq!(tab.path(), "/tools/echo");
 }
 
-/// A question with a schema is answered by a form, with a value of the right type.
-#[test]
-#[ignore = "needs the browser that `cargo xtask test` installs"]
-fn questions_are_answered_by_a_form() {
-    let gateway = gateway();
-    let browser = Browser::start();
-    let mut tab = log_in(&browser, &gateway, OWNER);
-    thread::scope(|scope| {
-        let call = scope.spawn(|| gateway.call("key-of-ann", "ask", &json!({ "message": "How many?" })));
-        wait_until("the question", || {
-            gateway.get("/v1/human-input", OWNER).json()["questions"][0]["schema"].is_object()
-        });
-        tab.open(&url(&gateway, "/inbox"));
-        assert_eq!(tab.accessibility(), Vec::<String>::new());
-        let field = "[name='a/size']";
-        assert_eq!(tab.evaluate(&format!("document.querySelector(\"{field}\").inputMode")), "decimal");
-        tab.fill(field, "many");
-        tab.follow("form.answer button.primary");
-        assert!(tab.text("main").contains("size"), "{}", tab.text("main"));
-        tab.open(&url(&gateway, "/inbox"));
-        tab.fill(field, "43");
-        tab.follow("form.answer button.primary");
-        assert_eq!(tab.text(".notice.ok"), "The answer was given.");
-        let called = call.join().expect("it ends");
-        assert!(called.body.contains("43"), "{called:?}");
-    });
-    tab.open(&url(&gateway, "/inbox?state=answered"));
-    assert!(tab.text("#inbox").contains("by owner"), "{}", tab.text("main"));
-    assert_clean(&tab, "questions");
-}
-
 /// The search shows what it finds while it is typed, and keys choose from it.
 #[test]
 #[ignore = "needs the browser that `cargo xtask test` installs"]
