@@ -433,7 +433,7 @@ impl Consoles {
     }
 }
 
-/// Behaves like the script of a page, until it is told to stop.
+/// Behaves like the script of a page until `stop` is set.
 fn follow(
     client: &mut Client,
     events: Client,
