@@ -110,14 +110,19 @@ impl CodeRunner {
                     left = left.saturating_sub(began.elapsed());
                     match frame {
                         // The exit of the program ends the call, not the end of its output.
-                        ReadLine::End => std::future::pending().await,
+                        ReadLine::End => {
+                            tokio::time::sleep(left).await;
+                            return LimitExceeded::Time;
+                        }
                         ReadLine::TooLong => return LimitExceeded::Output,
                         ReadLine::Line(line) => match serde_json::from_slice(&line) {
                             Ok(ProgramFrame::Call { call, arguments }) => {
                                 let reply = reply_line(host.call(&call, arguments).await);
+                                let began = Instant::now();
                                 if timeout(left, send(&mut input, &reply)).await.is_err() {
                                     return LimitExceeded::Time;
                                 }
+                                left = left.saturating_sub(began.elapsed());
                             }
                             Ok(ProgramFrame::Print { print }) if output.add(print.as_bytes()) => {}
                             // Not a frame of ours.

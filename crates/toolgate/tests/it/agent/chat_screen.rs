@@ -315,7 +315,7 @@ fn hostile_text_stays_inert() {
             assert!(!screen.shown().contains(bytes), "{bytes:?}: {:?}", screen.shown());
         }
         screen.keys("/show 1\r");
-        screen.wait_for_prompt();
+        screen.wait_screen("\"message\": ");
         assert!(!screen.shown().contains("\u{1b}[2J"), "{:?}", screen.shown());
         leave(screen);
     }

@@ -190,6 +190,20 @@ os.system('echo written by a child')
     assert!(result.contains("wrote more than 1MiB"), "{}", &result[..200.min(result.len())]);
 }
 
+/// The time limit holds for a program that closes its output.
+#[test]
+fn programs_end_in_time() {
+    let quiet = "import os, time\nfor fd in range(64):\n    try:\n        os.close(fd)\n    except OSError:\n        pass\ntime.sleep(3000)\n";
+    let model = ScriptedModel::start(&json!([{ "calls": [code("c1", quiet)] }, { "text": "Done." }]));
+    let program = with_kit(&model, &json!({}), "");
+    let mut config: Json = serde_json::from_str(&program.read("toolgate.yaml")).expect("the configuration");
+    config["code_execution"]["timeout"] = "5s".into();
+    program.write("toolgate.yaml", config.to_string());
+    let run = program.run_list(&["run", "--json", "go"]);
+    let result = results(&run)[0].clone();
+    assert!(result.starts_with("error timeout: the code ran for more than 5s"), "{result}");
+}
+
 /// Content of an untrusted server taints the run inside of a program, too.
 #[test]
 fn programs_taint_the_run() {

@@ -21,6 +21,8 @@ pub(super) struct Wrapper {
     word_width: usize,
     /// Characters of the word without its styles, to recognise the marker of a list item.
     plain: String,
+    /// True if the held word is the rest of one that was too long to hold.
+    continues: bool,
     /// Words of the line so far.
     words: usize,
     indent: usize,
@@ -38,6 +40,7 @@ impl Wrapper {
             word: String::new(),
             word_width: 0,
             plain: String::new(),
+            continues: false,
             words: 0,
             indent: 0,
         }
@@ -65,6 +68,7 @@ impl Wrapper {
     pub(super) fn push(&mut self, c: char) {
         if matches!(c, ' ' | '\t') {
             self.end_word();
+            self.continues = false;
             self.spaces.push_str(if c == '\t' { "    " } else { " " });
             return;
         }
@@ -74,6 +78,7 @@ impl Wrapper {
         // A word without an end, such as a long line of code, is printed as it grows.
         if self.word_width >= self.columns {
             self.end_word();
+            self.continues = true;
         }
     }
 
@@ -91,6 +96,7 @@ impl Wrapper {
 
     pub(super) fn newline(&mut self) {
         self.end_word();
+        self.continues = false;
         self.ready.push('\n');
         (self.column, self.words, self.indent) = (0, 0, 0);
         self.spaces.clear();
@@ -116,7 +122,8 @@ impl Wrapper {
             self.indent = (own + hanging).min(MAX_INDENT);
         }
         let needed = self.column + self.spaces.len() + self.word_width;
-        if self.wraps && is_visible && self.words > 0 && needed > self.columns && self.column > self.indent {
+        let may_wrap = self.wraps && !self.continues;
+        if may_wrap && is_visible && self.words > 0 && needed > self.columns && self.column > self.indent {
             self.ready.push('\n');
             self.ready.extend(std::iter::repeat_n(' ', self.indent));
             self.column = self.indent;
