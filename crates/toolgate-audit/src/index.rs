@@ -181,7 +181,7 @@ impl IndexEntry {
             has_unknown: word(content, 8) != 0,
         };
         let batch = Arc::clone(batch);
-        (bloom <= end).then(|| Self {
+        (bloom <= end).then_some(Self {
             head,
             batch,
             begins: begins..ends,
