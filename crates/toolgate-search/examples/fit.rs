@@ -26,10 +26,10 @@ const CALIBRATION_WEIGHT: f64 = 0.25;
 /// Share of the lexical score in the fused score, as in the index.
 const LEXICAL_WEIGHT: f32 = 0.8;
 
-/// A line with what its choice depends on.
+/// A line with the evidence for its choice.
 struct FitLine {
     gold: GoldLine,
-    /// Where it comes from; folds are made of these.
+    /// Its source; folds are made of these.
     source: String,
     /// Asked of its own catalog.
     own: ConsideredQuery,

@@ -1,6 +1,6 @@
 //! The choice: a tool, no tool, or a question to the user; and its confidence.
 //!
-//! Decides in three steps: does the query need a tool, which one, and does the query contain its arguments. A search of
+//! Decides in three steps: does the query need a tool, does the best one fit, does the query contain its arguments. A search of
 //! the web and a computation are seldom named in words, so they are chosen by need. A missing argument is a question
 //! about the tool, never a doubt about it. Invariant: the confidence is the probability that the choice is right.
 
@@ -57,7 +57,7 @@ pub struct ToolChoice {
 pub enum ChoiceDecision {
     /// Use the first hit.
     Tool,
-    /// Use no tool: none is needed, or none fits and there is nobody to ask.
+    /// Use no tool: none is needed, or none fits and no tool asks the user.
     None,
     /// Ask the user first.
     Ask,
@@ -84,7 +84,7 @@ impl ToolIndex {
         self.considered(query, is_visible).decide(&FITTED)
     }
 
-    /// Collects what a choice depends on.
+    /// Collects the evidence for a choice.
     pub fn consider(&self, query: &str) -> ConsideredQuery {
         self.considered(query, |_| true)
     }
@@ -127,13 +127,13 @@ impl ToolIndex {
     }
 }
 
-/// A query with everything that its choice depends on, except the constants of the decision.
+/// A query with all evidence for its choice, without the constants of the decision.
 #[derive(Debug, Clone)]
 pub struct ConsideredQuery {
     pub evidence: ChoiceEvidence,
     /// True if the query names the best tool in full.
     is_named: bool,
-    /// The tool for what the query needs, if no other one fits.
+    /// The tool for the need of the query, if no other one fits.
     by_need: Option<String>,
     /// True if there is a tool that asks the user.
     can_ask: bool,

@@ -151,7 +151,7 @@ impl OwnHints {
         facts: &'a CallFacts<'_, '_>,
     ) -> impl Iterator<Item = &'a NextAction> {
         let is_shown = |name: &String| (facts.is_visible)(name) != Some(false);
-        // A call that must not be repeated is not suggested again, whatever the tool says.
+        // The tool cannot suggest to repeat a call after a final error.
         let is_final = facts.error.is_some_and(|error| !error.is_retryable());
         let repeats = move |action: &str| is_final && is_repetition(action, facts.tool);
         self.actions.iter().filter(move |next| {

@@ -11,7 +11,7 @@ pub use fitted::FITTED;
 /// Number of features of a match.
 pub(super) const FIT_FEATURES: usize = 5;
 
-/// Share of requests that need no tool, and of those that need a tool which the catalog lacks. The one constant that is
+/// Share of requests that need no tool, and of those that need a tool missing in the catalog. The one constant that is
 /// chosen: lower, and more requests without a fitting tool go to a tool; higher, and more tools are missed.
 const UNSERVED_SHARE: f32 = 0.12;
 /// Weight of the need against the match. Both are seen in the same words, so they are not independent.
@@ -28,7 +28,7 @@ pub struct DecisionModel {
     pub rank: [f32; 3],
 }
 
-/// What the steps of a choice know about a query.
+/// The evidence that the steps of a choice collect about a query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChoiceEvidence {
     /// Log ratio of the densities of example queries that need a tool, and that need none.

@@ -1,6 +1,6 @@
 //! Situations with the suggestions that a careful person would make, compared with ours.
 //!
-//! Each line of `situations.jsonl` describes a call, what the caller did after earlier ones, and `careful`: the actions
+//! Each line of `situations.jsonl` describes a call, the habits of the caller, and `careful`: the actions
 //! in order. Written before they were compared. Invariant: every difference fails.
 
 use std::collections::BTreeMap;
