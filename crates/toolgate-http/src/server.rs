@@ -87,10 +87,10 @@ pub enum RequestBodyError {
     Disconnected,
 }
 
-/// The body of a response, which may add lines to its head.
+/// The body of a response. It may add lines to the head.
 pub trait ResponseBody: Body<Data = Bytes> {
-    /// Appends header lines, each ended by CR LF, to a head that has these headers. Cheaper than headers for values that
-    /// nobody reads before they are sent.
+    /// Appends header lines, each ended by CR LF, to a head that has these headers. Cheaper than a header in the map, for
+    /// values that no other code reads.
     fn write_head_lines(&self, _headers: &HeaderMap, _out: &mut Vec<u8>) {}
 }
 
