@@ -98,9 +98,10 @@ pub(crate) fn are_installed() -> bool {
     }
     let debian =
         std::fs::read(stamp("debian")).is_ok_and(|installed| installed == PACKAGES.join(" ").as_bytes());
-    let chromium = std::fs::read(stamp(CHROMIUM)).is_ok_and(|installed| installed == CHROMIUM.as_bytes());
+    let is_unpacked =
+        |name: &str| std::fs::read(stamp(name)).is_ok_and(|installed| installed == name.as_bytes());
     debian
-        && chromium
+        && PROGRAMS.iter().all(|name| is_unpacked(name))
         && LISTS.iter().all(|(list, name)| {
             let (wanted, installed) = (std::fs::read(source().join(list)), std::fs::read(stamp(name)));
             matches!((wanted, installed), (Ok(wanted), Ok(installed)) if wanted == installed)
@@ -110,16 +111,17 @@ pub(crate) fn are_installed() -> bool {
 /// Debian packages that tests need, unpacked below `target`: the system stays unchanged.
 const PACKAGES: [&str; 4] = ["libfaketime", "nginx", "caddy", "prometheus"];
 
-/// The browser of the tests of the console, unpacked with the libraries that this system lacks.
-const CHROMIUM: &str = "chromium";
+/// Programs that are unpacked with the libraries that this system lacks: the browser of the tests of the console, and the
+/// database of the tests of clusters. Installed programs are used from there.
+const PROGRAMS: [&str; 2] = ["chromium", "postgresql"];
 
-/// Downloads the browser. Returns the output of the failed command, if any.
-fn chromium(console: &mut Console<impl Write>) -> anyhow::Result<Option<String>> {
-    let (folder, stamp) = (folder().join(CHROMIUM), stamp(CHROMIUM));
-    if std::fs::read(&stamp).is_ok_and(|installed| installed == CHROMIUM.as_bytes()) {
+/// Downloads a program with the packages that it needs. Returns the output of the failed command, if any.
+fn with_libraries(package: &str, console: &mut Console<impl Write>) -> anyhow::Result<Option<String>> {
+    let (folder, stamp) = (folder().join(package), stamp(package));
+    if std::fs::read(&stamp).is_ok_and(|installed| installed == package.as_bytes()) {
         return Ok(None);
     }
-    console.say("fetching chromium …")?;
+    console.say(&format!("fetching {package} …"))?;
     let archives = folder.join("archives");
     std::fs::create_dir_all(archives.join("partial"))
         .with_context(|| format!("cannot create {}", archives.display()))?;
@@ -130,7 +132,7 @@ fn chromium(console: &mut Console<impl Write>) -> anyhow::Result<Option<String>>
         command.arg(format!("Dir::Cache::archives={}", archives.display())).args(words);
         program::capture(command)
     };
-    let download = ["install", "--download-only", "--yes", "--no-install-recommends", CHROMIUM];
+    let download = ["install", "--download-only", "--yes", "--no-install-recommends", package];
     let mut done = apt(&download)?;
     if !done.success {
         // A fresh machine has no package lists yet.
@@ -144,7 +146,7 @@ fn chromium(console: &mut Console<impl Write>) -> anyhow::Result<Option<String>>
         return Ok(Some(why));
     }
     std::fs::remove_dir_all(&archives).with_context(|| format!("cannot remove {}", archives.display()))?;
-    std::fs::write(&stamp, CHROMIUM).with_context(|| format!("cannot write {}", stamp.display()))?;
+    std::fs::write(&stamp, package).with_context(|| format!("cannot write {}", stamp.display()))?;
     Ok(None)
 }
 
@@ -237,9 +239,11 @@ pub(crate) fn step(console: &mut Console<impl Write>) -> anyhow::Result<Outcome>
         let hint = "hint: this step needs apt-get, and network access the first time";
         return Ok(Outcome::Failed(format!("{}\n{hint}", why.trim_end())));
     }
-    if let Some(why) = chromium(console)? {
-        let hint = "hint: this step needs apt-get, and network access the first time";
-        return Ok(Outcome::Failed(format!("{}\n{hint}", why.trim_end())));
+    for package in PROGRAMS {
+        if let Some(why) = with_libraries(package, console)? {
+            let hint = "hint: this step needs apt-get, and network access the first time";
+            return Ok(Outcome::Failed(format!("{}\n{hint}", why.trim_end())));
+        }
     }
     Ok(Outcome::Passed)
 }

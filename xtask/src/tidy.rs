@@ -43,6 +43,7 @@ const CRATES: &[CrateRule] = &[
         may_use: &["toolgate-types", "toolgate-json", "toolgate-redact", "toolgate-state"],
     },
     CrateRule { name: "toolgate-store", may_use: &["toolgate-types", "toolgate-state"] },
+    CrateRule { name: "toolgate-postgres", may_use: &["toolgate-types", "toolgate-store", "toolgate-state"] },
     CrateRule { name: "toolgate-sdk-macros", may_use: &[] },
     CrateRule { name: "toolgate-sdk", may_use: &["toolgate-types", "toolgate-mcp", "toolgate-sdk-macros"] },
     CrateRule {
@@ -66,6 +67,7 @@ const CRATES: &[CrateRule] = &[
             "toolgate-policy",
             "toolgate-search",
             "toolgate-audit",
+            "toolgate-store",
             "toolgate-upstream",
             "toolgate-state",
         ],
@@ -126,6 +128,7 @@ const CRATES: &[CrateRule] = &[
             "toolgate-config",
             "toolgate-agent",
             "toolgate-server",
+            "toolgate-postgres",
             "toolgate-state",
         ],
     },

@@ -25,7 +25,6 @@ use toolgate_store::file::{RegistryFiles, RegistryPaths};
 use toolgate_store::registry::Registry;
 
 use crate::project::ProjectFiles;
-use crate::reload::access_rules;
 
 /// Policy of a project that names none.
 const DEFAULT_POLICY: &str = "policy.cedar";
@@ -151,7 +150,7 @@ impl ProjectService for ProjectAdmin {
             Some(CandidateAccess {
                 version: policy.version.clone(),
                 rule_count: policy.rules.rule_count(),
-                rules: access_rules(&config),
+                rules: self.files.access_rules(&config),
                 profiles: Arc::clone(&config.profiles),
                 groups: config.groups.clone(),
             })

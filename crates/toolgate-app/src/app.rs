@@ -36,7 +36,8 @@ use toolgate_upstream::process::nesting::{self, NestedProject};
 
 use crate::agent::{self, AgentParts, QUESTION_TIMEOUT};
 use crate::callers;
-use crate::credentials::{CredentialsError, ProjectCredentials, uses_store};
+use crate::cluster::{Cluster, ClusterError};
+use crate::credentials::{CredentialsError, NoCredentials, ProjectCredentials, uses_store};
 use crate::event::{AppEvent, EventHandler};
 use crate::log::{LogError, LogMode, LogSetup};
 use crate::project::{Project, ProjectFiles};
@@ -64,6 +65,9 @@ pub enum AppError {
     /// The stored credentials cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
+    /// The cluster cannot be used.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// This process was started by a server of the same project.
     #[error(transparent)]
     Nested(#[from] NestedProject),
@@ -78,13 +82,15 @@ impl AppError {
             Self::Keys(error) => Some(error.hint()),
             Self::Gateway(error) => Some(error.hint().to_owned()),
             Self::Credentials(error) => error.hint(),
+            Self::Cluster(error) => Some(error.hint().to_owned()),
             Self::Nested(error) => Some(error.hint()),
         }
     }
 
     /// Returns true if the configuration has to change.
     pub fn is_invalid_config(&self) -> bool {
-        matches!(self, Self::Keys(_) | Self::Gateway(_) | Self::Credentials(_) | Self::Nested(_))
+        matches!(self, Self::Cluster(error) if error.is_invalid_config())
+            || matches!(self, Self::Keys(_) | Self::Gateway(_) | Self::Credentials(_) | Self::Nested(_))
     }
 }
 
@@ -169,6 +175,9 @@ impl<'a> AppBuilder<'a> {
     /// # Errors
     /// If the log cannot be written, or traces cannot be exported.
     pub fn build(self) -> Result<App, AppError> {
+        if self.project.config.cluster.is_some() {
+            return Err(ClusterError::NoGateway.into());
+        }
         let human_input = self.project.config.builtins.human_input;
         let responders = vec![Arc::clone(&self.responder)];
         let questions =
@@ -201,9 +210,20 @@ impl<'a> AppBuilder<'a> {
         let checked = files.checked_project(&config, sources);
         files.exposed.iter().for_each(|path| events(AppEvent::Exposed(path)));
         toolgate_state::remove_orphans(files.state_folder().path());
-        LockFile::in_project(&config.project).remove_orphans();
+        let lock = match &files.cluster {
+            Some(cluster) => LockFile::in_cluster(cluster.documents()),
+            None => LockFile::in_project(&config.project),
+        };
+        lock.remove_orphans();
+        let cluster = files.cluster.as_ref().map(Cluster::stores);
+        let callers = callers::known_callers(config.callers.clone(), &config.groups, &*files.caller_store());
         let is_used = |spec: &ServerSpec| servers(spec.name.as_str()) && uses_store(spec);
-        let logins = open_logins(&config, user_state.as_deref(), config.servers.iter().any(is_used))?;
+        let logins = if cluster.is_some() {
+            // A login at one replica would be unknown at the others.
+            LoginOptions { store: Some(Arc::new(NoCredentials)), ..LoginOptions::default() }
+        } else {
+            open_logins(&config, user_state.as_deref(), config.servers.iter().any(is_used))?
+        };
         let log_setup = LogSetup::new(&config)?;
         let history = if log == LogMode::Off { ToolHistory::default() } else { log_setup.history() };
         let execution_log = log_setup.open(log)?;
@@ -214,6 +234,9 @@ impl<'a> AppBuilder<'a> {
         let reload = Arc::new(ReloadTarget::new(files.clone()));
         let runtime = Runtime::new(RuntimeSetup {
             logins,
+            cluster,
+            callers,
+            lock: Some(lock),
             responder,
             forwarded_features,
             log: execution_log,
@@ -265,9 +288,7 @@ fn runtime_setup(
         apis: config.apis.into_iter().filter(|api| servers(api.name.as_str())).collect(),
         read_document: toolgate_config::parse_document,
         limits: config.limits,
-        lock: Some(LockFile::in_project(&config.project)),
         secrets: config.secrets,
-        callers: callers::known_callers(config.callers, &config.groups, &config.project),
         policy: Policy::new(config.policy.map(|policy| policy.rules)),
         egress: config.egress,
         results,

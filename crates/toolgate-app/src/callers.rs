@@ -1,6 +1,5 @@
 //! Callers of a project: those of the configuration, those with a created key, and the key of the owner.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -14,13 +13,18 @@ use toolgate_store::callers::{
 use toolgate_types::caller::PermissionPattern;
 use toolgate_types::{Caller, CallerId, Group, GroupName, KeyHash, Secret};
 
+use crate::app::AppError;
+use crate::cluster::ClusterError;
 use crate::project::{ProjectFiles, StateFolder};
-use crate::reload::access_rules;
 
 /// Returns configured callers and callers with a created key.
-pub(crate) fn known_callers(mut callers: Vec<Caller>, groups: &[Arc<Group>], project: &Path) -> Vec<Caller> {
+pub(crate) fn known_callers(
+    mut callers: Vec<Caller>,
+    groups: &[Arc<Group>],
+    store: &dyn CallerStore,
+) -> Vec<Caller> {
     // Errors of the key file are reported by the front ends that need it.
-    let created = StateFolder::of(project).caller_store().read().unwrap_or_default().callers;
+    let created = store.read().unwrap_or_default().callers;
     for stored in created {
         if callers.iter().all(|caller| caller.id != stored.id) {
             let is_member = |group: &&Arc<Group>| stored.groups.contains(&group.name);
@@ -42,7 +46,7 @@ impl GatewayCallers {
     /// Collects the callers with their credentials. The key of the owner is the one in the environment, else the one
     /// in the configuration, else the stored one, else a new one. A key from the environment becomes a secret of the
     /// configuration.
-    pub(crate) fn load(config: &mut Config, files: &ProjectFiles) -> Result<Self, KeyError> {
+    pub(crate) fn load(config: &mut Config, files: &ProjectFiles) -> Result<Self, AppError> {
         let given = files.environment.variables.get(KEY_VARIABLE);
         if let Some(given) = given.filter(|given| !given.is_empty()) {
             // Masks the key in logs and records.
@@ -52,9 +56,14 @@ impl GatewayCallers {
         let owner = Caller::owner().id;
         let mut new_owner_key = None;
         if directory.keys.iter().all(|(id, ..)| *id != owner) {
-            let store = files.state_folder().caller_store();
-            let OwnerKey { generated, .. } = store.owner_key(None, Timestamp::now())?;
-            new_owner_key = generated;
+            let store = files.caller_store();
+            if files.cluster.is_none() {
+                let OwnerKey { generated, .. } = store.owner_key(None, Timestamp::now())?;
+                new_owner_key = generated;
+            } else if store.read()?.keys_of(&owner).next().is_none() {
+                // Each replica would replace the key that another one has shown.
+                return Err(ClusterError::NoOwnerKey.into());
+            }
         }
         Ok(Self { directory, new_owner_key })
     }
@@ -66,7 +75,7 @@ impl GatewayCallers {
     pub(crate) fn directory(config: &Config, files: &ProjectFiles) -> Result<CallerDirectory, KeyError> {
         let named = |(id, key): &(CallerId, KeyHash)| (id.clone(), *key, "toolgate.yaml".to_owned());
         let mut keys: Vec<_> = config.caller_keys.iter().map(named).collect();
-        let store: Arc<dyn CallerStore> = Arc::new(files.state_folder().caller_file());
+        let store = files.caller_store();
         if let Some(given) = files.environment.variables.get(KEY_VARIABLE) {
             let owner = Caller::owner().id;
             let OwnerKey { hash, .. } = store.owner_key(Some(given), Timestamp::now())?;
@@ -84,7 +93,7 @@ impl GatewayCallers {
             store: Some(store),
             policy_callers: policy.map(|policy| policy.rules.named_callers()).unwrap_or_default(),
             descriptions: config.caller_descriptions.clone(),
-            access: Some(Arc::new(access_rules(config))),
+            access: Some(Arc::new(files.access_rules(config))),
         })
     }
 }

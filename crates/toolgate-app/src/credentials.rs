@@ -1,15 +1,17 @@
 //! Stored credentials of a project: the place of the store and of its key, and the logins of one caller.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 use toolgate_config::{Config, CredentialKey, Environment};
 use toolgate_store::credentials::{
-    CredentialError, CredentialId, CredentialInfo, CredentialStore, FileCredentials, KeySource,
-    MemoryCredentials, StoreKey,
+    Credential, CredentialError, CredentialId, CredentialInfo, CredentialLock, CredentialStore,
+    FileCredentials, KeySource, MemoryCredentials, StoreKey,
 };
 use toolgate_types::server::Transport;
 use toolgate_types::{CallerId, ConfigString, ServerSpec};
@@ -192,6 +194,35 @@ pub fn server_tokens(
     check_caller(spec, caller)?;
     let credentials = ServerCredentials::new(Arc::new(spec.clone()), logins.clone());
     credentials.token_source(caller).ok_or_else(|| CredentialsError::NotNeeded(server.to_owned()))
+}
+
+/// The store of a cluster: it has none, because the replicas do not share credentials yet.
+pub(crate) struct NoCredentials;
+
+fn not_shared() -> CredentialError {
+    io::Error::other("the replicas of a cluster do not share credentials yet").into()
+}
+
+impl CredentialStore for NoCredentials {
+    fn get<'a>(&'a self, _: &'a CredentialId) -> BoxFuture<'a, Result<Option<Credential>, CredentialError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    fn put<'a>(&'a self, _: &'a CredentialId, _: Credential) -> BoxFuture<'a, Result<(), CredentialError>> {
+        Box::pin(std::future::ready(Err(not_shared())))
+    }
+
+    fn remove<'a>(&'a self, _: &'a CredentialId) -> BoxFuture<'a, Result<bool, CredentialError>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<CredentialInfo>, CredentialError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn lock<'a>(&'a self, _: &'a CredentialId) -> BoxFuture<'a, Option<CredentialLock>> {
+        Box::pin(std::future::ready(None))
+    }
 }
 
 /// Returns true if a server may use stored credentials. Without one, the store is not opened.

@@ -38,6 +38,16 @@ pub enum AppEvent<'a> {
     SkillIgnored(&'a SkillError),
     /// The gateway has no agent, because its model cannot be used.
     NoAgent(&'a ModelError),
+    /// The gateway has no agent, because the replicas of its cluster do not share runs.
+    NoClusterRuns,
+    /// The replicas of the cluster disagree; the names of those that differ from this one.
+    Disagreement(&'a [String]),
+    /// Another process has the name of this replica.
+    ReplicaNameTaken(&'a str),
+    /// The database of the cluster is unavailable.
+    DatabaseAway(&'a str),
+    /// It is available again.
+    DatabaseBack,
     /// Other users can change a file or folder of the project.
     Exposed(&'a Path),
     /// The key file cannot be used, so callers with a created key cannot log in.
@@ -106,6 +116,21 @@ impl fmt::Display for AppEvent<'_> {
             Self::NewSecrets(secrets) => write!(f, "{} secrets are masked", secrets.len()),
             Self::SkillIgnored(error) => write!(f, "skill ignored: {}", one_line(error)),
             Self::NoAgent(error) => write!(f, "no agent at /v1/runs: {}", one_line(error)),
+            Self::NoClusterRuns => f.write_str("no agent at /v1/runs: replicas do not share runs yet"),
+            Self::Disagreement([]) => f.write_str("all replicas have the same configuration and policy"),
+            Self::Disagreement(names) => write!(
+                f,
+                "warning: other replicas have another configuration or policy: {}\nhint: `toolgate cluster status` compares them",
+                names.join(", ")
+            ),
+            Self::ReplicaNameTaken(name) => write!(
+                f,
+                "warning: another process is the replica `{name}` now; give each its own `cluster.name`"
+            ),
+            Self::DatabaseAway(reason) => {
+                write!(f, "warning: {}; calls go on, changes are refused", one_line(reason))
+            }
+            Self::DatabaseBack => f.write_str("the database of the cluster is available again"),
             Self::Exposed(path) => {
                 let path = one_line(path.display());
                 write!(

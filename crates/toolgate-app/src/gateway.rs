@@ -12,9 +12,11 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use toolgate_agent::{Agent, Executor};
+use toolgate_config::ClusterConfig;
 use toolgate_mcp::scan::ScanLimits;
 use toolgate_mcp::server::SessionKeys;
 use toolgate_mcp::transport::lines;
@@ -35,7 +37,9 @@ use crate::agent::{AgentParts, AgentService};
 use crate::app::{App, AppBuilder, AppError, StartFailure};
 use crate::callers::GatewayCallers;
 use crate::check::missing_sandbox_layer;
+use crate::cluster::{Cluster, ClusterError};
 use crate::event::AppEvent;
+use crate::project::ProjectFiles;
 use crate::registry::OpenRegistry;
 use crate::session_keys;
 use crate::socket::{self, CommandSocket, SocketListeners};
@@ -115,6 +119,7 @@ impl GatewayAssembly {
                 Arc::new(admin) as Arc<dyn ProjectService>
             }),
             session_keys,
+            cluster: app.files.cluster.as_ref().map(Cluster::stores),
             ..GatewayParts::new(Arc::clone(&app.runtime), serve_config, callers, app.project_log.clone())
         };
         let gateway = match Gateway::new(parts) {
@@ -170,6 +175,9 @@ impl AppBuilder<'_> {
     /// # Errors
     /// If a key or a TLS file cannot be used, or like [`build`](Self::build).
     pub async fn build_gateway(mut self) -> Result<GatewayApp, AppError> {
+        if let Some(cluster) = self.project.config.cluster.clone() {
+            self.join_cluster(&cluster).await?;
+        }
         let GatewayCallers { directory, new_owner_key } =
             GatewayCallers::load(&mut self.project.config, &self.project.files)?;
         let config = &self.project.config;
@@ -180,19 +188,26 @@ impl AppBuilder<'_> {
         let question_timeout = question_timeout.or(agent_parts.question_timeout());
         // People answer over HTTP. The given responder shows the URLs of logins.
         let responders = vec![Arc::clone(&self.responder)];
+        // A person could answer only at the replica that asks.
+        let question_timeout = question_timeout.filter(|_| self.project.files.cluster.is_none());
         let questions = question_timeout.map(|timeout| QuestionQueue::new(timeout, true, responders));
         if let Some(questions) = &questions {
             self.responder = Arc::clone(questions) as Arc<dyn Responder>;
         }
         self.forwarded_features = Some(ClientFeatures::all_capabilities());
         let builtins = self.project.config.builtins.clone();
-        let store = self.project.files.state_folder().caller_store();
+        let store = self.project.files.caller_store();
         let app = self.assemble(questions)?;
         if let Err(error) = store.read() {
             (app.events)(AppEvent::KeysUnusable(&error));
         }
         report_sandbox(&app, builtins).await;
-        let agent = agent_service(agent_parts, &app);
+        let agent = if app.files.cluster.is_some() {
+            (app.events)(AppEvent::NoClusterRuns);
+            None
+        } else {
+            agent_service(agent_parts, &app)
+        };
         let (uses_tls, public_url) = (serve_config.tls.is_some(), serve_config.url.clone());
         let session_keys = load_session_keys(&app);
         let parts = GatewayAssembly::new(app, serve_config, directory, agent, session_keys).await?;
@@ -219,6 +234,63 @@ impl AppBuilder<'_> {
     }
 }
 
+impl AppBuilder<'_> {
+    /// Joins the cluster, and loads the project again with the tools and servers of the cluster.
+    async fn join_cluster(&mut self, config: &ClusterConfig) -> Result<(), AppError> {
+        let files = &self.project.files;
+        let cluster = Cluster::start(&self.project.config, config, &files.state_folder())?;
+        let texts = cluster.share_registry(&files.registries).await?;
+        self.project = self.project.load_with(texts).map_err(ClusterError::Registry)?;
+        self.project.files.cluster = Some(cluster);
+        Ok(())
+    }
+}
+
+/// Waits until the cluster asks this replica to drain.
+async fn requested_drain(requests: Option<watch::Receiver<bool>>) {
+    if let Some(mut requests) = requests
+        && requests.wait_for(|requested| *requested).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
+/// Reports changes of the cluster: replicas that disagree, a name that is used twice, an unavailable database.
+async fn report_cluster(app: &App, gateway: &Gateway) -> Infallible {
+    let Some(cluster) = &app.files.cluster else { return std::future::pending().await };
+    let mut changes = cluster.database.changes();
+    let mut reported: (Vec<String>, bool, bool) = Default::default();
+    loop {
+        let status = cluster.database.status();
+        let names: Vec<String> = status.disagreeing().into_iter().map(str::to_owned).collect();
+        let now = (names, status.name_taken, status.away_for.is_some());
+        if now.0 != reported.0 {
+            (app.events)(AppEvent::Disagreement(&now.0));
+        }
+        if now.1 && !reported.1 {
+            (app.events)(AppEvent::ReplicaNameTaken(&status.name));
+        }
+        match (now.2, reported.2) {
+            (true, false) => {
+                (app.events)(AppEvent::DatabaseAway(status.reason.as_deref().unwrap_or_default()))
+            }
+            (false, true) => {
+                (app.events)(AppEvent::DatabaseBack);
+                // Another replica may have rotated them meanwhile.
+                if let Ok(keys) = cluster.session_keys(Timestamp::now()) {
+                    gateway.set_session_keys(&keys);
+                }
+            }
+            _ => {}
+        }
+        reported = now;
+        if changes.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
 /// Reports a layer of the sandbox that this machine does not have.
 async fn report_sandbox(app: &App, builtins: BuiltinConfig) {
     let missing = tokio::task::spawn_blocking(move || missing_sandbox_layer(&builtins)).await;
@@ -227,9 +299,17 @@ async fn report_sandbox(app: &App, builtins: BuiltinConfig) {
     }
 }
 
+/// Reads the keys of sessions: those of the cluster, else those in the folder.
+fn read_session_keys(files: &ProjectFiles) -> io::Result<SessionKeys> {
+    match &files.cluster {
+        Some(cluster) => cluster.session_keys(Timestamp::now()),
+        None => session_keys::load(&files.state_folder(), Timestamp::now()),
+    }
+}
+
 /// Returns the keys of MCP sessions: those of the last run, so that its sessions go on.
 fn load_session_keys(app: &App) -> SessionKeys {
-    session_keys::load(&app.files.state_folder(), Timestamp::now()).unwrap_or_else(|error| {
+    read_session_keys(&app.files).unwrap_or_else(|error| {
         (app.events)(AppEvent::SessionsNotKept(&error));
         SessionKeys::random()
     })
@@ -239,8 +319,8 @@ fn load_session_keys(app: &App) -> SessionKeys {
 async fn rotate_session_keys(app: &App, gateway: &Gateway) -> Infallible {
     loop {
         tokio::time::sleep(ROTATION_CHECK).await;
-        let state = app.files.state_folder();
-        let loaded = tokio::task::spawn_blocking(move || session_keys::load(&state, Timestamp::now())).await;
+        let files = app.files.clone();
+        let loaded = tokio::task::spawn_blocking(move || read_session_keys(&files)).await;
         if let Ok(Ok(keys)) = loaded {
             gateway.set_session_keys(&keys);
         }
@@ -299,6 +379,9 @@ impl GatewayApp {
             }
             Err(error) => Err(error.into()),
         };
+        if let Some(cluster) = &app.files.cluster {
+            cluster.database.leave().await;
+        }
         match ended {
             Ok(ServeEnd::Forced) => drop(timeout(FORCED_STOP_TIMEOUT, app.runtime.stop()).await),
             _ => app.runtime.stop().await,
@@ -315,17 +398,22 @@ async fn serve_until_stopped(
     control: ServeControl<impl FnOnce() -> io::Result<()>, impl AsyncFnMut(), impl AsyncFnMut()>,
 ) -> Result<ServeEnd, ServeError> {
     let ServeControl { on_open, reload, mut stop, commands } = control;
+    let drains = app.files.cluster.as_ref().map(|cluster| cluster.database.drain_requests());
     let handle = registry.as_ref().map(|registry| registry.registry().clone());
     let once_open = async {
         tokio::select! {
             never = prepare_lists(&app.runtime, gateway) => never,
             never = reload_on_request(app, handle, reload) => never,
             never = rotate_session_keys(app, gateway) => never,
+            never = report_cluster(app, gateway) => never,
         }
     };
     let work = open_and_follow(app, gateway, registry, on_open, once_open);
     let stopping = async {
-        stop().await;
+        tokio::select! {
+            () = stop() => {}
+            () = requested_drain(drains) => {}
+        }
         (app.events)(AppEvent::Draining(gateway.active_calls()));
         tokio::select! {
             ended = gateway.drain(DRAIN_TIMEOUT) => {

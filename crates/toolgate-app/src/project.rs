@@ -1,15 +1,19 @@
 //! A project on disk: its configuration, the files it was read from, and the folder for its state.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toolgate_config::{
-    Config, Environment, LoadOutcome, ProblemEntry, RegistryPaths, Report, Severity, load,
+    Config, Environment, LoadOutcome, ProblemEntry, RegistryPaths, Report, Severity, load, load_with_overlay,
 };
 use toolgate_runtime::pins::LockFile;
 use toolgate_state::is_writable_by_others;
 use toolgate_store::callers::{CallerFile, CallerStore};
+use toolgate_store::cluster::CallerDocument;
+
+use crate::cluster::Cluster;
 
 /// A loaded project.
 #[derive(Debug, Clone)]
@@ -32,6 +36,10 @@ pub struct ProjectFiles {
     pub(crate) exposed: Vec<PathBuf>,
     /// Files that had contents when the project was loaded. An editor may empty or remove them while it writes.
     pub(crate) written: Vec<PathBuf>,
+    /// True if the project is a replica of a cluster.
+    pub(crate) is_cluster: bool,
+    /// The cluster, once the gateway has joined it.
+    pub(crate) cluster: Option<Cluster>,
 }
 
 /// The texts that a configuration was read from, with the warnings about them.
@@ -71,7 +79,24 @@ impl Project {
         file: Option<&Path>,
         environment: Environment,
     ) -> Result<Self, InvalidProject> {
-        let LoadOutcome { config, report } = load(folder, file, &environment);
+        let outcome = load(folder, file, &environment);
+        Self::new(folder, file, environment, outcome)
+    }
+
+    /// Loads the project again with other texts of some files.
+    pub(crate) fn load_with(&self, texts: BTreeMap<PathBuf, Arc<str>>) -> Result<Self, InvalidProject> {
+        let ProjectFiles { folder, file, environment, .. } = &self.files;
+        let outcome = load_with_overlay(folder, file.as_deref(), environment, texts);
+        Self::new(folder, file.as_deref(), environment.clone(), outcome)
+    }
+
+    fn new(
+        folder: &Path,
+        file: Option<&Path>,
+        environment: Environment,
+        outcome: LoadOutcome,
+    ) -> Result<Self, InvalidProject> {
+        let LoadOutcome { config, report } = outcome;
         let Some(config) = config else { return Err(InvalidProject { report }) };
         let sources = LoadedSources(Arc::new(report));
         let report = &sources.0;
@@ -87,6 +112,8 @@ impl Project {
             registries: config.registries.clone(),
             exposed,
             written: written_files(report),
+            is_cluster: config.cluster.is_some(),
+            cluster: None,
         };
         Ok(Self { config, files, sources })
     }
@@ -100,6 +127,14 @@ impl ProjectFiles {
     /// Returns the project file, if it was named.
     pub fn named_file(&self) -> Option<&Path> {
         self.file.as_deref()
+    }
+
+    /// Returns the store of callers and keys: that of the cluster, else that of the folder.
+    pub(crate) fn caller_store(&self) -> Arc<dyn CallerStore> {
+        match &self.cluster {
+            Some(cluster) => Arc::new(CallerDocument::new(cluster.documents())),
+            None => Arc::new(self.state_folder().caller_file()),
+        }
     }
 
     /// Returns the folder for the state of the project.

@@ -11,6 +11,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use toolgate_config::{Config, ProblemEntry, RegistryPaths, Report, Severity, is_blank, load_with_overlay};
+use toolgate_postgres::RegistryStore;
 use toolgate_redact::printable;
 use toolgate_runtime::Runtime;
 use toolgate_store::document::DocumentError;
@@ -29,10 +30,25 @@ use crate::socket::{self, SocketError};
 /// Bytes of a project file that are read, as in `toolgate-config`.
 const MAX_PROJECT_FILE: u64 = 64 << 20;
 
+/// The queue of changes, on the store that the project has.
+enum StoreActor {
+    Files(RegistryActor<FileStore>),
+    Cluster(Box<RegistryActor<RegistryStore>>),
+}
+
+impl StoreActor {
+    async fn run(self) {
+        match self {
+            Self::Files(actor) => actor.run().await,
+            Self::Cluster(actor) => actor.run().await,
+        }
+    }
+}
+
 /// A registry whose states go to a runtime.
 pub struct OpenRegistry {
     registry: Registry,
-    actor: RegistryActor<FileStore>,
+    actor: StoreActor,
     publish: PublishFn,
 }
 
@@ -44,8 +60,19 @@ impl OpenRegistry {
         publish: PublishFn,
     ) -> Result<Self, OpenError> {
         let RegistryPaths { tools, servers } = files.registries.clone();
-        let store = FileStore::open(file::RegistryPaths { tools, servers }).await?;
-        let (registry, actor) = Registry::open(store, files.validator(checked), Arc::clone(&publish)).await?;
+        let cluster = files.cluster.clone();
+        let (registry, actor) = match cluster {
+            None => {
+                let store = FileStore::open(file::RegistryPaths { tools, servers }).await?;
+                let opened = Registry::open(store, files.validator(checked), Arc::clone(&publish)).await?;
+                (opened.0, StoreActor::Files(opened.1))
+            }
+            Some(cluster) => {
+                let store = RegistryStore::open(cluster.database, tools.is_some(), servers.is_some());
+                let opened = Registry::open(store, files.validator(checked), Arc::clone(&publish)).await?;
+                (opened.0, StoreActor::Cluster(Box::new(opened.1)))
+            }
+        };
         Ok(Self { registry, actor, publish })
     }
 
@@ -240,6 +267,7 @@ pub(crate) fn publish_to(
             if let Some(config) = project.get::<Config>() {
                 reload.apply(&config, &runtime, &events);
             }
+            reload.announce_registry(state.rev);
             runtime.set_profiles(profiles);
             runtime.replace(tools, settings, servers, apis).await;
         }
@@ -285,6 +313,11 @@ pub enum SubmitError {
     /// The structure of a file does not allow changes.
     #[error(transparent)]
     Document(#[from] DocumentError),
+    /// The files of one replica are not those of the cluster.
+    #[error(
+        "this project is a cluster, and no gateway runs here; start `toolgate serve`, or change the files and run `toolgate cluster push`"
+    )]
+    NoGateway,
     #[error("the registry was closed")]
     Closed,
     #[error(transparent)]
@@ -302,11 +335,15 @@ impl ProjectFiles {
         change: RegistryChange,
     ) -> Result<(ChangeRoute, Result<CommittedChange, RejectedChange>), SubmitError> {
         let state = self.state_folder();
+        let is_cluster = self.is_cluster;
         if state.path().exists() {
             let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             if let Some(outcome) = tokio.block_on(socket::submit_change(&state, &change))? {
                 return Ok((ChangeRoute::Gateway, outcome));
             }
+        }
+        if is_cluster {
+            return Err(SubmitError::NoGateway);
         }
         // Only files and a queue: without an I/O driver, no failing write can lose a wakeup.
         let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build()?;

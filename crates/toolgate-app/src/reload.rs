@@ -14,15 +14,18 @@ use toolgate_policy::Policy;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::runtime::AccessRules;
 use toolgate_server::{Gateway, check_issuers};
+use toolgate_store::callers::CallerStore;
 use toolgate_store::registry::RegistryProblem;
+use toolgate_store::store::Revision;
 use toolgate_types::KeyHash;
 
 use crate::callers::{self, GatewayCallers};
 use crate::event::{AppEvent, EventHandler};
-use crate::project::ProjectFiles;
+use crate::project::{ProjectFiles, StateFolder};
 
 /// Sections that are read at startup only, as paths in the configuration, with their names in the file.
-const RESTART_SECTIONS: [(&str, &str); 13] = [
+const RESTART_SECTIONS: [(&str, &str); 14] = [
+    ("/cluster", "cluster"),
     ("/serve/listen", "serve.listen"),
     ("/serve/tls", "serve.tls"),
     ("/serve/max_body", "serve.max_body"),
@@ -66,6 +69,13 @@ impl ReloadTarget {
         let _ = self.gateway.set(Arc::downgrade(gateway));
     }
 
+    /// Announces the revision of the registry in use to the other replicas of a cluster.
+    pub(crate) fn announce_registry(&self, revision: Revision) {
+        if let Some(cluster) = &self.files.cluster {
+            cluster.announce_registry(revision.to_string());
+        }
+    }
+
     /// Puts a valid configuration to use.
     pub(crate) fn apply(&self, config: &Config, runtime: &Runtime, events: &EventHandler) {
         // Its secrets are not part of the settings.
@@ -91,8 +101,11 @@ impl ReloadTarget {
             }
         }
         // For the calls of all other front ends: requests have the rules that were replaced with their callers.
-        runtime.set_access_rules(access.unwrap_or_else(|| Arc::new(access_rules(config))));
+        runtime.set_access_rules(access.unwrap_or_else(|| Arc::new(self.files.access_rules(config))));
         runtime.set_limits(config.limits.clone());
+        if let Some(cluster) = &self.files.cluster {
+            cluster.announce_config(config);
+        }
         let Some(started) = &state.started else {
             (state.started, state.active) = (Some(now.clone()), now);
             return;
@@ -117,12 +130,22 @@ impl ReloadTarget {
 
 /// Returns the callers and the policy of a configuration, with the stored callers of its project.
 pub fn access_rules(config: &Config) -> AccessRules {
+    let store = StateFolder::of(&config.project).caller_store();
+    rules_with(config, &*store)
+}
+
+fn rules_with(config: &Config, store: &dyn CallerStore) -> AccessRules {
     let policy = Policy::new(config.policy.as_ref().map(|policy| policy.rules.clone()));
-    let callers = callers::known_callers(config.callers.clone(), &config.groups, &config.project);
+    let callers = callers::known_callers(config.callers.clone(), &config.groups, store);
     AccessRules { callers, policy }
 }
 
 impl ProjectFiles {
+    /// Returns the callers and the policy of a configuration, with the stored callers of its project or cluster.
+    pub(crate) fn access_rules(&self, config: &Config) -> AccessRules {
+        rules_with(config, &*self.caller_store())
+    }
+
     /// Checks the parts of a configuration that only a gateway uses.
     pub(crate) fn check_gateway_parts(&self, config: &Config) -> Result<(), RegistryProblem> {
         let problem =
@@ -133,7 +156,7 @@ impl ProjectFiles {
 }
 
 /// Returns everything of a configuration that is no entry of the registry, to compare it. Keys are in it as hashes.
-fn settings(config: &Config) -> Json {
+pub(crate) fn settings(config: &Config) -> Json {
     let logins = config.serve.jwt.iter().filter_map(|issuer| issuer.login.as_ref());
     let login_secrets: Vec<_> =
         logins.map(|login| login.client_secret.as_ref().map(|secret| KeyHash::of(secret.expose()))).collect();
@@ -152,6 +175,7 @@ fn settings(config: &Config) -> Json {
         "telemetry": config.telemetry,
         "results": config.results,
         "agent": config.agent,
+        "cluster": config.cluster,
     });
     if let (Json::Object(settings), Ok(Json::Object(builtins))) =
         (&mut settings, serde_json::to_value(&config.builtins))

@@ -73,7 +73,8 @@ pub(crate) fn load(state: &StateFolder, now: Timestamp) -> io::Result<SessionKey
     Ok(keys)
 }
 
-fn is_old(created: Timestamp, now: Timestamp) -> bool {
+/// Returns true if a key has to be replaced.
+pub(crate) fn is_old(created: Timestamp, now: Timestamp) -> bool {
     created.checked_add(ROTATION_HOURS.hours()).is_ok_and(|due| due <= now)
 }
 

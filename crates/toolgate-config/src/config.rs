@@ -16,6 +16,7 @@ use toolgate_types::{
 };
 
 use crate::feature::audit::AuditConfig;
+use crate::feature::cluster::ClusterConfig;
 use crate::feature::credentials::CredentialKey;
 use crate::feature::inputs::InputSpec;
 use crate::feature::policy::PolicyFile;
@@ -86,6 +87,9 @@ pub struct Config {
     /// Key that encrypts stored credentials.
     #[serde(rename = "credentials", skip_serializing_if = "CredentialKey::is_default")]
     pub credential_key: CredentialKey,
+    /// Replicas that share their state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterConfig>,
     /// Profiles, and the profiles each caller uses.
     #[serde(skip_serializing_if = "is_default_profiles")]
     pub profiles: Arc<Profiles>,

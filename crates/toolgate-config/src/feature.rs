@@ -8,6 +8,7 @@ pub(crate) mod agent;
 pub(crate) mod audit;
 pub(crate) mod callers;
 mod checks;
+pub(crate) mod cluster;
 pub(crate) mod code_execution;
 pub(crate) mod credentials;
 pub(crate) mod egress;

@@ -5,6 +5,7 @@
 use crate::feature::agent::AgentSection;
 use crate::feature::audit::AuditFile;
 use crate::feature::callers::CallerFile;
+use crate::feature::cluster::ClusterFile;
 use crate::feature::code_execution::CodeExecutionFile;
 use crate::feature::credentials::CredentialsFile;
 use crate::feature::egress::EgressFile;
@@ -73,6 +74,8 @@ keys! {
         credentials: CredentialsFile,
         /// Listener, TLS, authentication and limits of `toolgate serve`.
         serve: ServeFile,
+        /// Several replicas that share their state in PostgreSQL. See docs/cluster.md.
+        cluster: ClusterFile,
         /// The execution log.
         audit: AuditFile,
     }

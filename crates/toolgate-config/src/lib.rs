@@ -39,6 +39,7 @@ pub use checklist::{Checklist, ContractRule, checklists};
 pub use config::Config;
 pub use context::Environment;
 pub use feature::audit::AuditConfig;
+pub use feature::cluster::ClusterConfig;
 pub use feature::credentials::CredentialKey;
 pub use feature::inputs::InputSpec;
 pub use feature::policy::{PolicyFile, load_rules};

@@ -22,6 +22,7 @@ use crate::feature::agent::AgentSection;
 use crate::feature::agent::model::add_model_secrets;
 use crate::feature::audit::AuditConfig;
 use crate::feature::callers::add_key_secrets;
+use crate::feature::cluster::{ClusterConfig, add_cluster_secrets};
 use crate::feature::credentials::{CredentialKey, add_store_key_secret};
 use crate::feature::egress::add_canary_secrets;
 use crate::feature::inputs::InputSpec;
@@ -53,6 +54,7 @@ pub(crate) fn add_project_secrets(project: &Node, cx: &mut Context<'_>) {
     add("openapi", add_api_secrets);
     add("web_search", add_key_secret);
     add("credentials", add_store_key_secret);
+    add("cluster", add_cluster_secrets);
     add("agent", add_model_secrets);
 }
 
@@ -91,6 +93,7 @@ pub(crate) struct ConfigBuilder {
     pub(crate) full_contract: Vec<(ToolName, Span)>,
     pub(crate) audit: AuditConfig,
     pub(crate) credential_key: CredentialKey,
+    pub(crate) cluster: Option<(ClusterConfig, Span)>,
     pub(crate) profiles: ProfilesBuilder,
     pub(crate) inputs: Vec<InputSpec>,
     /// Index of each tool in `tools`, and of its settings in `settings`.
@@ -165,6 +168,9 @@ impl ConfigBuilder {
         if let Some(credentials) = file.credentials {
             self.set_credentials(credentials, cx);
         }
+        if let Some(cluster) = file.cluster {
+            self.set_cluster(cluster, cx);
+        }
         if let Some(audit) = file.audit {
             self.set_audit(audit.value);
         }
@@ -194,6 +200,7 @@ impl ConfigBuilder {
         self.check_own_settings(cx);
         self.check_client_ca(cx);
         self.check_forwarding(cx);
+        self.check_cluster(cx);
         self.check_policy_reach(cx);
         self.check_code_exposures(cx);
         let profiles = self.finish_profiles(cx);
@@ -224,6 +231,7 @@ impl ConfigBuilder {
             telemetry: self.telemetry.or_else(|| collector_from_environment(cx)),
             audit: self.audit,
             credential_key: self.credential_key,
+            cluster: self.cluster.map(|(cluster, _)| cluster),
             profiles,
             secrets: Vec::new(),
             inputs: self.inputs,

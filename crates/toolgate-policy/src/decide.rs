@@ -127,6 +127,11 @@ impl Policy {
         self.rules.as_ref().map_or(PERMISSIONS, RuleSet::version)
     }
 
+    /// Returns true if a decision may depend on the taint of a session.
+    pub fn may_read_taint(&self) -> bool {
+        self.rules.as_ref().is_some_and(RuleSet::may_read_taint)
+    }
+
     pub fn decide(&self, call: &PolicyRequest<'_>) -> Decision {
         let missing = self.missing_permissions(call);
         let outcome = self.evaluate_rules(call, Action::to_use(call.tool.kind));

@@ -50,6 +50,8 @@ pub struct RuleSet {
     index: Arc<RuleIndex>,
     slices: Arc<SliceCache>,
     arguments: ArgumentUses,
+    /// True if a rule may decide by `context.tainted`.
+    may_read_taint: bool,
     version: Box<str>,
     warnings: Vec<RuleError>,
 }
@@ -115,6 +117,8 @@ impl RuleSet {
             set,
             slices: Arc::default(),
             arguments: ArgumentUses::in_rules(text),
+            // An escape may spell it, too.
+            may_read_taint: text.contains("tainted") || text.contains("\\u"),
             version: text_version(text).into(),
             warnings,
         })
@@ -128,6 +132,16 @@ impl RuleSet {
     /// Mistakes that do not prevent loading, such as a rule that can never apply.
     pub fn warnings(&self) -> &[RuleError] {
         &self.warnings
+    }
+
+    /// Returns true if a rule asks a person.
+    pub fn asks(&self) -> bool {
+        self.set.policies().any(|policy| policy.annotation("ask").is_some())
+    }
+
+    /// Returns true if a rule may decide by `context.tainted`.
+    pub fn may_read_taint(&self) -> bool {
+        self.may_read_taint
     }
 
     /// The callers that rules name. A caller with such an id may have more rights than its permissions.

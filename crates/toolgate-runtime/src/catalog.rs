@@ -282,6 +282,8 @@ pub struct CatalogInputs<'a> {
     pub apis: &'a [(&'a ApiSpec, LoadedApi)],
     /// Pinned definitions.
     pub pins: &'a PinSet,
+    /// True if definitions that are not pinned are held back.
+    pub holds_new: bool,
     /// Policy for two tools with the same name.
     pub on_collision: OnCollision,
     /// The current date as `YYYY-MM-DD`, for removal dates.

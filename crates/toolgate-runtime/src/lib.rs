@@ -22,6 +22,7 @@ mod running_calls;
 pub mod runtime;
 pub mod search;
 mod session_approvals;
+pub mod shared_limit;
 mod stage;
 mod taint;
 mod tasks;

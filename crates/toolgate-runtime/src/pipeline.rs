@@ -45,6 +45,7 @@ use crate::stage::content::{ToolReply, quote};
 use crate::stage::egress::EgressBlocked;
 use crate::stage::hints::SchemaFit;
 use crate::stage::own_result;
+use crate::stage::rate_limit::RateLimit;
 use crate::stage::slots::NoSlot;
 use crate::tasks::{TaskOrigin, started_task};
 
@@ -279,6 +280,11 @@ impl Runtime {
             Ok(reply) => Ok(self.truncate(guard.state(), caller, &operation, reply).await),
             Err(error) => Err(error),
         };
+        let reply = match self.access.taint.shared() {
+            None => reply,
+            // Before anything of the reply is handed out.
+            Some(store) => self.share_taint(store, guard.state(), caller, &operation, reply).boxed().await,
+        };
         let mut state = guard.into_state();
         let outcome = self.finish(&mut state, caller, &operation, reply, started.elapsed());
         self.record_end(state, caller, &operation, &outcome, started.elapsed()).await;
@@ -362,7 +368,14 @@ impl Runtime {
             state.record_stage(Stage::Egress, None);
         }
         if let Some(limit) = &shared.rate_limit {
-            limit.admit(&caller.id, state.stage_started).map_err(|limited| {
+            let admitted = match limit {
+                RateLimit::Own(own) => own.admit(&caller.id, state.stage_started),
+                // Boxed, so that calls without a cluster do not carry the room for it.
+                RateLimit::Shared(shared) => {
+                    RateLimit::admit_shared(shared, &caller.id, state.stage_started).boxed().await
+                }
+            };
+            admitted.map_err(|limited| {
                 let mut error = CallError::new(ErrorCode::RateLimited, Stage::RateLimit, limited.to_string());
                 error.retry_after = Some(limited.retry_after);
                 error
@@ -675,7 +688,17 @@ impl Runtime {
         operation: &Operation,
     ) -> Result<(Grant, Cow<'static, str>), CallError> {
         let session = operation.origin.session.as_ref();
-        state.tainted = self.access.taint.contains(&caller.id, session, state.stage_started);
+        state.tainted = match self.access.taint.shared() {
+            None => self.access.taint.contains(&caller.id, session, state.stage_started),
+            // A rule that does not refer to it costs no statement.
+            Some(_) if !state.access.policy.may_read_taint() => {
+                self.access.taint.contains(&caller.id, session, state.stage_started)
+            }
+            Some(store) => {
+                let taint = &self.access.taint;
+                taint.contains_anywhere(store, &caller.id, session, state.stage_started).boxed().await
+            }
+        };
         // A task is decided like the call that started it.
         let arguments = state.task.as_ref().map_or(&operation.arguments, |task| &task.arguments);
         let request = policy_request(caller, &compiled.subject, arguments, state.tainted);

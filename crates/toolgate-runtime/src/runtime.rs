@@ -27,6 +27,7 @@ use crate::date;
 use crate::pins::{LockError, NewPin, PinStore};
 use crate::results::ResultStore;
 use crate::stage::cache::ResultCache;
+use crate::taint::TaintTracker;
 use crate::tasks::TaskRegistry;
 
 mod access;
@@ -195,11 +196,18 @@ impl Runtime {
                 AccessRules { callers: setup.callers, policy: setup.policy },
                 setup.profiles,
                 setup.responder,
-                setup.limits.taint_window.get(),
+                TaintTracker::new(
+                    setup.limits.taint_window.get(),
+                    setup.cluster.as_ref().map(|cluster| Arc::clone(&cluster.taint)),
+                ),
             ),
             tasks: TaskRegistry::default(),
             secrets: SecretRules::new(setup.secrets, &setup.egress),
-            tool_states: ToolStates::new(setup.limits.max_concurrent, setup.history),
+            tool_states: ToolStates::new(
+                setup.limits.max_concurrent,
+                setup.history,
+                setup.cluster.map(|cluster| cluster.limits),
+            ),
             limits: ArcSwap::from_pointee(setup.limits),
             cache: ResultCache::default(),
             results: setup.results,
@@ -370,14 +378,31 @@ impl Runtime {
     /// Builds the catalog from the current inputs and swaps it in, then writes new pins.
     fn rebuild(&self, phase: BuildPhase) -> BoxFuture<'_, Result<(), Vec<CatalogError>>> {
         Box::pin(async move {
-            let new = self.swap_catalog(phase)?;
-            self.pins.write(new).await;
+            if !self.pins.is_shared() {
+                let new = self.swap_catalog(phase, NewPins::Use)?;
+                self.pins.write(new).await;
+                return Ok(());
+            }
+            // The first sight at any replica is the one that counts, so pins are written before they are used.
+            for _ in 0..MAX_PIN_ROUNDS {
+                let new = self.swap_catalog(phase, NewPins::Store)?;
+                if new.is_empty() {
+                    return Ok(());
+                }
+                if let Err(error) = self.pins.update_file(move |pins| pins.add(new.iter().cloned())).await {
+                    tracing::warn!("new tool definitions are held back: {error}");
+                    break;
+                }
+            }
+            self.pins.set_held();
+            self.swap_catalog(phase, NewPins::Hold)?;
             Ok(())
         })
     }
 
-    /// Builds and swaps the catalog without awaiting anything. Returns the pins to write to the lock file.
-    fn swap_catalog(&self, phase: BuildPhase) -> Result<Vec<NewPin>, Vec<CatalogError>> {
+    /// Builds and swaps the catalog without awaiting anything. Returns the pins to write to the lock file. If they have
+    /// to be stored first, the catalog stays.
+    fn swap_catalog(&self, phase: BuildPhase, new_pins: NewPins) -> Result<Vec<NewPin>, Vec<CatalogError>> {
         // Taken before the inputs are read, so that the last of several concurrent builds sees the newest inputs.
         let mut pins = self.pins.get();
         let inputs = self.sources.load_full();
@@ -394,10 +419,14 @@ impl Runtime {
             servers: &servers,
             apis: &apis,
             pins: &pins,
+            holds_new: new_pins == NewPins::Hold,
             on_collision: self.limits.load().on_collision,
             today: &date::today(),
             previous: (phase == BuildPhase::Running).then_some(&*before),
         })?;
+        if new_pins == NewPins::Store && !new.is_empty() {
+            return Ok(new);
+        }
         // Each change is logged once, not again by every later build.
         for event in events.into_iter().filter(|event| !before.has_reported(event)) {
             // While the process runs, a server can cause changes without end.
@@ -500,6 +529,20 @@ impl Runtime {
             }
         })
     }
+}
+
+/// Rounds of storing new pins, if other replicas store theirs at the same time.
+const MAX_PIN_ROUNDS: usize = 8;
+
+/// Handling of definitions that are not pinned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NewPins {
+    /// Uses them, and writes their pins afterwards.
+    Use,
+    /// Keeps the old catalog until their pins are stored.
+    Store,
+    /// Holds them back.
+    Hold,
 }
 
 /// The phase in which a catalog is built. It decides how errors are handled.

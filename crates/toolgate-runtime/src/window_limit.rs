@@ -62,12 +62,20 @@ impl<K: Eq + Hash> WindowLimit<K> {
     /// # Errors
     /// The time to wait.
     pub fn take(&self, key: K, count: u32, now: Instant) -> Result<(), Duration> {
-        let (most, window) = (self.limit.max_calls.get(), self.limit.window.get());
+        self.take_within(key, count, self.limit.max_calls.get(), now)
+    }
+
+    /// The same with another limit for this admission.
+    ///
+    /// # Errors
+    /// The time to wait.
+    pub fn take_within(&self, key: K, count: u32, most: u32, now: Instant) -> Result<(), Duration> {
+        let window = self.limit.window.get();
         let mut table = self.table.lock();
         if table.keys.len() >= self.max_keys && !table.keys.contains_key(&key) {
             table.prune(window, now);
             if table.keys.len() >= self.max_keys {
-                return Err(window / most);
+                return Err(window / most.max(1));
             }
         }
         table.keys.entry(key).or_default().take(count, most, window, now)

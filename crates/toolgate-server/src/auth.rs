@@ -21,7 +21,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use toolgate_runtime::credentials::SubjectTokens;
 use toolgate_runtime::runtime::AccessRules;
+use toolgate_runtime::shared_limit::SharedLimit;
 use toolgate_store::callers::{CallerRecords, CallerStore, StoreStamp};
+use toolgate_store::cluster::ClusterStores;
 use toolgate_types::serve::CertificateMatch;
 use toolgate_types::tool::Permission;
 use toolgate_types::{Caller, CallerId, ErrorCode, Group, KeyHash, ServeConfig};
@@ -102,6 +104,8 @@ pub(crate) struct Authenticator {
     /// Notifies waiters when the state is replaced.
     changed: watch::Sender<()>,
     failures: KeyFailures,
+    /// The same at all replicas of a cluster.
+    shared_failures: Option<SharedLimit>,
     /// Tokens of callers, for servers that exchange them.
     subjects: Arc<SubjectTokens>,
 }
@@ -145,6 +149,7 @@ impl Authenticator {
             records,
             changed: watch::Sender::new(()),
             failures: KeyFailures::default(),
+            shared_failures: None,
             subjects: Arc::default(),
         };
         authenticator.reload_store();
@@ -183,6 +188,14 @@ impl Authenticator {
     /// Passes verified tokens on to servers that exchange them.
     pub(crate) fn with_subjects(mut self, subjects: &Arc<SubjectTokens>) -> Self {
         self.subjects = Arc::clone(subjects);
+        self
+    }
+
+    /// Counts wrong keys at all replicas of a cluster.
+    pub(crate) fn with_cluster(mut self, cluster: Option<&ClusterStores>) -> Self {
+        self.shared_failures = cluster.map(|cluster| {
+            SharedLimit::new(Arc::clone(&cluster.limits), "wrong-keys".to_owned(), failures::limit())
+        });
         self
     }
 
@@ -319,10 +332,14 @@ impl Authenticator {
             return Box::pin(self.authenticate_token(state, key, ends.client, now)).await;
         }
         tracing::warn!(client = %ends.client, "request with an unknown API key");
-        match self.failures.record(ends.client, now) {
-            Some(wait) => Err(rate_limited("too many wrong keys from this address", wait)),
-            None => Err(unauthenticated("the API key is unknown")),
+        let too_many = |wait| rate_limited("too many wrong keys from this address", wait);
+        if let Some(wait) = self.failures.record(ends.client, now) {
+            return Err(too_many(wait));
         }
+        if let Some(shared) = &self.shared_failures {
+            shared.take(&client_key(ends.client).to_string(), now).await.map_err(too_many)?;
+        }
+        Err(unauthenticated("the API key is unknown"))
     }
 
     /// Notes the use of a stored key. Returns its expiry.
@@ -335,6 +352,10 @@ impl Authenticator {
     ) -> Result<Option<Instant>, HttpError> {
         // Keys of the configuration have neither a usage nor an expiry, and need no clock.
         let Some(usage) = &active.usage else { return Ok(None) };
+        if self.store.as_ref().is_some_and(|store| store.is_stale()) {
+            let message = "stored API keys do not count while the database of the cluster is unavailable";
+            return Err(HttpError::unavailable(message).retry_after(std::time::Duration::from_secs(5)));
+        }
         let time = Timestamp::now();
         let second = time.as_second();
         if active.expires.is_some_and(|expires| expires <= second) {

@@ -4,6 +4,8 @@
 //! second authorization and no second access to data. Invariant: only the cookie of a session opens the console, and the
 //! cookie opens nothing else; every form needs the token of its session and comes from a page of this gateway.
 
+use std::sync::Arc;
+
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode, Uri};
@@ -14,6 +16,7 @@ use toolgate_console::assets::ASSETS;
 use toolgate_console::frame::Theme;
 use toolgate_console::pages::LoginPage;
 use toolgate_mcp::server::SessionKeys;
+use toolgate_store::cluster::ClusterStores;
 
 use crate::Gateway;
 use crate::auth::{HttpError, authority};
@@ -31,8 +34,8 @@ mod pages;
 mod session;
 mod visit;
 
-use session::ConsoleSessions;
 pub(crate) use session::{ConsoleSession, SessionCredential};
+use session::{ConsoleSessions, SharedLogouts};
 use visit::Visit;
 
 /// Content security policy of all pages: nothing from other origins, no inline script or style.
@@ -54,8 +57,9 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    pub(crate) fn new(keys: &SessionKeys) -> Self {
-        Self { sessions: ConsoleSessions::new(keys), logins: Semaphore::new(MAX_LOGINS) }
+    pub(crate) fn new(keys: &SessionKeys, cluster: Option<&ClusterStores>) -> Self {
+        let logouts = cluster.map(|cluster| SharedLogouts::new(Arc::clone(&cluster.documents)));
+        Self { sessions: ConsoleSessions::new(keys, logouts), logins: Semaphore::new(MAX_LOGINS) }
     }
 
     pub(crate) fn set_keys(&self, keys: &SessionKeys) {

@@ -10,6 +10,7 @@ use toolgate_runtime::runtime::ServerStatus;
 use crate::auth::HttpError;
 use crate::lifecycle::Phase;
 use crate::response::{self, Response, ResponseBody};
+use crate::rest::cluster::readiness;
 use crate::route::{Access, AdmittedRequest};
 
 /// Gauges of the gateway: their names and descriptions.
@@ -47,6 +48,10 @@ pub(crate) async fn ready(request: AdmittedRequest) -> Result<Response, HttpErro
     let mut document = json!({ "ready": reason.is_none(), "servers": servers.len(), "down": down.len() });
     if let Some(reason) = reason {
         document["reason"] = reason.into();
+    }
+    if let Some(cluster) = &gateway.cluster {
+        // Ready without the database, too: if every replica left the balancer, its outage would be one of the gateway.
+        document["cluster"] = readiness(&cluster.members.status(), request.access == Access::Full);
     }
     let next = down.iter().filter_map(|server| server.retry_in_ms).min();
     if let Some(next) = next {

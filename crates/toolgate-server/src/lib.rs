@@ -41,6 +41,7 @@ use toolgate_mcp::Link;
 use toolgate_mcp::server::SessionKeys;
 use toolgate_runtime::Runtime;
 use toolgate_runtime::questions::QuestionQueue;
+use toolgate_store::cluster::ClusterStores;
 use toolgate_store::registry::Registry;
 use toolgate_types::Caller;
 use toolgate_types::ServeConfig;
@@ -104,6 +105,8 @@ pub struct GatewayParts {
     pub project: Option<Arc<dyn ProjectService>>,
     /// Keys that sign the ids of MCP sessions.
     pub session_keys: SessionKeys,
+    /// State that the replicas of a cluster share.
+    pub cluster: Option<ClusterStores>,
 }
 
 impl GatewayParts {
@@ -125,6 +128,7 @@ impl GatewayParts {
             runs: None,
             project: None,
             session_keys,
+            cluster: None,
         }
     }
 }
@@ -154,6 +158,8 @@ pub struct Gateway {
     pub(crate) allowed: ArcSwap<AllowList>,
     /// Changed sections of the configuration that wait for a restart.
     pub(crate) pending_restart: ArcSwap<Vec<String>>,
+    /// State that the replicas of a cluster share.
+    pub(crate) cluster: Option<ClusterStores>,
 }
 
 impl Gateway {
@@ -162,15 +168,27 @@ impl Gateway {
     /// # Errors
     /// Fails if a TLS file, or a file with the keys of a token issuer, is unusable.
     pub fn new(parts: GatewayParts) -> Result<Arc<Self>, GatewayError> {
-        let GatewayParts { runtime, config, callers, log, registry, questions, runs, project, session_keys } =
-            parts;
+        let GatewayParts {
+            runtime,
+            config,
+            callers,
+            log,
+            registry,
+            questions,
+            runs,
+            project,
+            session_keys,
+            cluster,
+        } = parts;
         let lifecycle = Arc::new(Lifecycle::default());
         let max_body = usize::try_from(config.max_body.bytes()).unwrap_or(usize::MAX);
         Ok(Arc::new(Self {
-            authenticator: Authenticator::new(&config, callers)?.with_subjects(runtime.subject_tokens()),
+            authenticator: Authenticator::new(&config, callers)?
+                .with_subjects(runtime.subject_tokens())
+                .with_cluster(cluster.as_ref()),
             listener: ListenerState::new(&config)?,
             streams: StreamLimits::new(&config),
-            console: Console::new(&session_keys),
+            console: Console::new(&session_keys, cluster.as_ref()),
             mcp: McpFrontEnd::new(&runtime, &lifecycle, max_body, &session_keys),
             log: LogQueries::new(&runtime, log),
             events: EventHub::default(),
@@ -182,6 +200,7 @@ impl Gateway {
             server_tests: Semaphore::new(MAX_SERVER_TESTS),
             allowed: ArcSwap::from_pointee(AllowList::new(&config)),
             pending_restart: ArcSwap::default(),
+            cluster,
             runtime,
             lifecycle,
             max_body,

@@ -7,6 +7,7 @@ pub(crate) mod call;
 mod call_events;
 pub(crate) mod callers;
 pub(crate) mod changes;
+pub(crate) mod cluster;
 pub(crate) mod credentials;
 pub(crate) mod docs_page;
 pub(crate) mod events;

@@ -16,8 +16,8 @@ use crate::login;
 use crate::mcp::{sse, stdio, ws};
 use crate::response::ErrorDetails;
 use crate::rest::{
-    call, callers, changes, credentials, docs_page, events, executions, figures, items, me, openapi, policy,
-    profiles, questions, runs, server_test, servers, tools,
+    call, callers, changes, cluster, credentials, docs_page, events, executions, figures, items, me, openapi,
+    policy, profiles, questions, runs, server_test, servers, tools,
 };
 use crate::route::{AdmittedRequest, Handler, Parameter, Requirement, ResponseContent, Route, RouteFuture};
 
@@ -310,6 +310,10 @@ fn gateway_rows() -> Vec<Route> {
                 "State of the configuration: rejected edits, and sections that wait for a restart.",
             )
             .gives(200, ResponseContent::Json("Configuration")),
+        get("/v1/cluster", Requirement::Permission(SERVERS_READ), cluster::show)
+            .describe("cluster", "Returns the replicas of the cluster, and whether they agree.")
+            .gives(200, ResponseContent::Json("Cluster"))
+            .or(&[404]),
         get("/v1/me", ANY, me::show)
             .describe("me", "Returns the caller of the request, with its permissions.")
             .gives(200, ResponseContent::Json("Me")),
@@ -587,7 +591,7 @@ fn policy_rows() -> Vec<Route> {
             )
             .takes_type::<policy::PolicyBody>("PolicyText")
             .gives(200, ResponseContent::Json("Policy"))
-            .or(&[412, 422, 503]),
+            .or(&[409, 412, 422, 503]),
         post("/v1/policy/check", read, policy::check)
             .describe("checkPolicy", "Checks a policy with the rest of the project, and changes nothing.")
             .takes_type::<policy::PolicyBody>("PolicyText")

@@ -329,6 +329,12 @@ pub trait CallerStore: std::fmt::Debug + Send + Sync {
 
     /// Returns a stamp of the content, cheaply.
     fn stamp(&self) -> StoreStamp;
+
+    /// Returns true if the store was out of reach for so long that its keys do not count any more: a revocation could not
+    /// arrive.
+    fn is_stale(&self) -> bool {
+        false
+    }
 }
 
 impl dyn CallerStore + '_ {

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -19,8 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::document::{DocumentError, EntryKind, EntryOp, RegistryDocument};
 use crate::store::{
-    CommitError, FencingToken, RegistryDocuments, RegistrySnapshot, RegistrySources, Revision, Store,
-    StoreUnavailable,
+    CommitError, RegistryDocuments, RegistrySnapshot, RegistrySources, Revision, Store, StoreUnavailable,
 };
 use disk::{Disk, FileStamp, RealDisk, TEMPORARY_SUFFIX};
 
@@ -269,7 +267,6 @@ pub struct FileStore<D: Disk = RealDisk> {
 struct SharedFiles<D> {
     files: Mutex<RegistryFiles<D>>,
     newest: watch::Sender<Revision>,
-    fence: AtomicU64,
 }
 
 impl<D> SharedFiles<D> {
@@ -298,11 +295,8 @@ impl<D: Disk> FileStore<D> {
     async fn open_on(disk: D, paths: RegistryPaths) -> Result<Self, StoreUnavailable> {
         let watched: Vec<_> = [paths.tools.clone(), paths.servers.clone()].into_iter().flatten().collect();
         let files = blocking(move || RegistryFiles::open(disk, paths)).await??;
-        // Tokens of an earlier process are smaller.
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let fence = AtomicU64::new(u64::try_from(since.as_micros()).unwrap_or(u64::MAX / 2));
         let newest = watch::Sender::new(files.snapshot.rev);
-        let shared = Arc::new(SharedFiles { files: Mutex::new(files), newest, fence });
+        let shared = Arc::new(SharedFiles { files: Mutex::new(files), newest });
         let mut watcher = JoinSet::new();
         watcher.spawn(poll_files(Arc::clone(&shared), watched));
         Ok(Self { shared, _watcher: watcher })
@@ -374,15 +368,5 @@ where
 
     fn watch(&self) -> watch::Receiver<Revision> {
         self.shared.newest.subscribe()
-    }
-
-    /// Grants everything: a file store has no shared quotas.
-    async fn lease_tokens(&self, _key: &str, want: u32) -> Result<u32, StoreUnavailable> {
-        Ok(want)
-    }
-
-    /// Always granted: the processes of one machine share nothing but the files, which have their own lock.
-    async fn lease(&self, _name: &str, _ttl: Duration) -> Result<FencingToken, StoreUnavailable> {
-        Ok(FencingToken(self.shared.fence.fetch_add(1, Ordering::Relaxed)))
     }
 }

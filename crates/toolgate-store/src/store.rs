@@ -8,7 +8,6 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
@@ -143,10 +142,6 @@ pub enum CommitError {
     Unavailable(#[from] StoreUnavailable),
 }
 
-/// Fencing token of an exclusive lease. A later holder has a greater number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FencingToken(pub u64);
-
 /// A storage backend for shared state.
 ///
 /// Its functions return `impl Future + Send` instead of being `async fn`, so that their futures are `Send`; a process
@@ -166,18 +161,4 @@ pub trait Store: Send + Sync + 'static {
     /// Notifies of the newest revision, at least once for the last of several changes. Intermediate revisions may be
     /// skipped, because receivers take a snapshot anyway.
     fn watch(&self) -> watch::Receiver<Revision>;
-
-    /// Takes up to `want` calls out of a quota that is shared with other processes.
-    fn lease_tokens(
-        &self,
-        key: &str,
-        want: u32,
-    ) -> impl Future<Output = Result<u32, StoreUnavailable>> + Send;
-
-    /// Acquires an exclusive lease on a name for some time.
-    fn lease(
-        &self,
-        name: &str,
-        ttl: Duration,
-    ) -> impl Future<Output = Result<FencingToken, StoreUnavailable>> + Send;
 }

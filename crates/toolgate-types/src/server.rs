@@ -242,6 +242,9 @@ pub struct ConnectionPolicy {
     /// Protocol revision. `None` negotiates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<ProtocolRevision>,
+    /// Place of its processes in a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
 }
 
 const DEFAULT_IDLE_TIMEOUT: HumanDuration = HumanDuration::from_secs(600);
@@ -254,8 +257,17 @@ impl Default for ConnectionPolicy {
             idle_timeout: DEFAULT_IDLE_TIMEOUT,
             max_connections: DEFAULT_MAX_CONNECTIONS,
             protocol: None,
+            placement: None,
         }
     }
+}
+
+/// Place of the processes of a server in a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// Each replica has its own.
+    Each,
 }
 
 fn is_default_idle_timeout(timeout: &HumanDuration) -> bool {

@@ -4,6 +4,7 @@
 mod access;
 mod agent;
 mod clients;
+mod cluster;
 mod credentials;
 mod help;
 mod records;
@@ -28,6 +29,7 @@ pub(crate) use access::{
 };
 pub(crate) use agent::{AgentArgs, ChatArgs, RunArgs, RunsArgs, RunsCommand};
 pub(crate) use clients::{ConnectArgs, ConnectClient, ConnectScope, ImportArgs};
+pub(crate) use cluster::ClusterCommand;
 pub(crate) use credentials::{CredentialArgs, CredentialsCommand, ListCredentialsArgs, RekeyArgs};
 pub(crate) use help::grouped_command;
 pub(crate) use records::{
@@ -186,6 +188,12 @@ Examples:
 
 Calls nothing and asks no one. Exit codes: 0 allowed, 1 denied or needs approval.")]
     Why(WhyArgs),
+    /// Show and manage the replicas of a cluster
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  toolgate cluster status\n  toolgate cluster push\n  toolgate cluster drain gateway-2\n\nSee docs/cluster.md."
+    )]
+    Cluster(ClusterCommand),
     /// List, add and remove callers and their keys
     #[command(
         subcommand,

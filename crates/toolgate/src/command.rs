@@ -8,6 +8,7 @@ pub(crate) mod callers;
 pub(crate) mod change;
 pub(crate) mod chat;
 pub(crate) mod check;
+pub(crate) mod cluster;
 pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod content;

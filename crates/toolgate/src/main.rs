@@ -76,6 +76,7 @@ fn main() -> ExitCode {
         Command::Tools(command) => command::tools::run(command, project, &output),
         Command::Eval(args) => command::eval::run(args, project, &output),
         Command::Why(args) => command::why::run(args, project, &output),
+        Command::Cluster(command) => command::cluster::run(command, project, &output),
         Command::Callers(command) => command::callers::run(command, project, &output),
         Command::Plan(args) => command::plan::run(args, project, &output),
         Command::Credentials(command) => command::credentials::run(command, project, &output),

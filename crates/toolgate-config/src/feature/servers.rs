@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use serde_json::{Map as JsonMap, Value as Json};
 use toolgate_types::network::Network;
 use toolgate_types::server::{
-    ConnectionPolicy, Isolation, ProtocolRevision, StartupMode, ToolFilter, ToolMode, Transport,
+    ConnectionPolicy, Isolation, Placement, ProtocolRevision, StartupMode, ToolFilter, ToolMode, Transport,
 };
 use toolgate_types::{ConfigString, HumanDuration, Secret, ServerName, ServerSpec, ToolLimits};
 
@@ -96,6 +96,9 @@ keys! {
         /// Owner of a connection to the server, and of its child process: each `caller`, each `session` of a caller, or
         /// `shared` by all. A caller never sees state that another one left in the server.
         isolation: IsolationName = "caller",
+        /// Place of the processes of a `stdio` server in a cluster: with `each`, every replica starts its own. Required
+        /// in a cluster, because only you know if they need common state.
+        placement: PlacementName,
         /// Idle time of a connection of a caller, and of its child process, until it is closed.
         idle_timeout: HumanDuration = "10m",
         /// Maximum number of connections that callers have to the server at once, besides the one that its lists are
@@ -181,6 +184,14 @@ choice! {
         Session = "session",
         /// All callers share one connection.
         Shared = "shared",
+    }
+}
+
+choice! {
+    /// Place of the processes of a server in a cluster.
+    enum PlacementName as "a placement" {
+        /// Each replica has its own.
+        Each = "each",
     }
 }
 
@@ -475,6 +486,7 @@ fn connection_policy(file: &mut ServerFile) -> ConnectionPolicy {
             Some(ProtocolName::V2025_11_25) => Some(ProtocolRevision::V2025_11_25),
             Some(ProtocolName::V2026_07_28) => Some(ProtocolRevision::V2026_07_28),
         },
+        placement: into_value(file.placement.take()).map(|PlacementName::Each| Placement::Each),
     }
 }
 

@@ -482,6 +482,11 @@ impl<'a> CatalogBuilder<'a> {
             let why = "it is new, and pins of its server were removed";
             return quarantined(QuarantineCause::NotApproved, format!("{why}; {approve}"));
         }
+        if self.inputs.holds_new {
+            let cause = if pin.is_some() { QuarantineCause::Changed } else { QuarantineCause::NotApproved };
+            let why = "its definition is new, and cannot be pinned while the database of the cluster is unavailable";
+            return quarantined(cause, why.to_owned());
+        }
         let new = Pin::from(offered);
         let room = self.pin_room.entry(server.clone()).or_insert_with(|| self.inputs.pins.room(server));
         if !room.take(&new) {

@@ -156,6 +156,7 @@ impl Case {
             settings: &self.settings,
             servers: &servers,
             pins: &self.pins,
+            holds_new: false,
             on_collision: self.on_collision,
             today: "2026-06-30",
             previous: self.previous.as_ref(),

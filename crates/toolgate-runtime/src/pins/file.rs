@@ -1,4 +1,5 @@
-//! `toolgate.lock`: the file with the pins of a project, to be committed with it.
+//! `toolgate.lock`: the file with the pins of a project, to be committed with it. The replicas of a cluster share its text
+//! in their database.
 //!
 //! Several processes may use one project, so each write starts from the current content of the file. Invariants:
 //! readers see either the old or the new file, never a part, and a file in an unknown format is never overwritten.
@@ -6,10 +7,13 @@
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use toolgate_state::read_regular;
+use toolgate_store::callers::StoreStamp;
+use toolgate_store::cluster::DocumentStore;
 
 use super::{PinSet, ServerPins};
 
@@ -67,20 +71,36 @@ impl From<FormatVersion> for u32 {
     }
 }
 
-/// The lock file of a project.
+/// The lock file of a project, or its text in the database of a cluster.
 #[derive(Debug, Clone)]
 pub struct LockFile {
     path: PathBuf,
+    shared: Option<Arc<dyn DocumentStore>>,
 }
 
-/// Modification time and size, to detect changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileStamp(Option<(SystemTime, u64)>);
+/// Name of the text in the database of a cluster.
+const DOCUMENT: &str = "pins";
+
+/// Modification time and size, or the version of a shared text, to detect changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileStamp {
+    File(Option<(SystemTime, u64)>),
+    Shared(StoreStamp),
+}
 
 impl LockFile {
     /// The lock file of a project folder.
     pub fn in_project(project: &Path) -> Self {
-        Self { path: project.join(FILE_NAME) }
+        Self { path: project.join(FILE_NAME), shared: None }
+    }
+
+    /// The pins of a cluster.
+    pub fn in_cluster(documents: Arc<dyn DocumentStore>) -> Self {
+        Self { path: FILE_NAME.into(), shared: Some(documents) }
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.is_some()
     }
 
     pub fn path(&self) -> &Path {
@@ -89,6 +109,9 @@ impl LockFile {
 
     /// Reads the pins. Empty if there is no file.
     pub fn read(&self) -> Result<PinSet, LockError> {
+        if let Some(documents) = &self.shared {
+            return self.parse(documents.read(DOCUMENT).as_deref().map(str::as_bytes));
+        }
         let path = || self.path.clone();
         let bytes = match read_regular(&self.path, MAX_BYTES) {
             Ok(bytes) => bytes,
@@ -96,15 +119,23 @@ impl LockFile {
             Err(error) if error.kind() == ErrorKind::FileTooLarge => return Err(LockError::TooLarge(path())),
             Err(source) => return Err(LockError::Unreadable { path: path(), source }),
         };
-        let document: LockDocument =
-            serde_json::from_slice(&bytes).map_err(|source| LockError::Malformed { path: path(), source })?;
+        self.parse(Some(&bytes))
+    }
+
+    fn parse(&self, bytes: Option<&[u8]>) -> Result<PinSet, LockError> {
+        let Some(bytes) = bytes else { return Ok(PinSet::default()) };
+        let malformed = |source| LockError::Malformed { path: self.path.clone(), source };
+        let document: LockDocument = serde_json::from_slice(bytes).map_err(malformed)?;
         Ok(PinSet { servers: document.servers })
     }
 
     /// The current stamp of the file.
     pub fn stamp(&self) -> FileStamp {
+        if let Some(documents) = &self.shared {
+            return FileStamp::Shared(documents.stamp(DOCUMENT));
+        }
         let stamp = |metadata: std::fs::Metadata| Some((metadata.modified().ok()?, metadata.len()));
-        FileStamp(fs_err::metadata(&self.path).ok().and_then(stamp))
+        FileStamp::File(fs_err::metadata(&self.path).ok().and_then(stamp))
     }
 
     fn folder(&self) -> &Path {
@@ -114,6 +145,9 @@ impl LockFile {
 
     /// Removes the temporary files of processes that were killed while they wrote the file.
     pub fn remove_orphans(&self) {
+        if self.is_shared() {
+            return;
+        }
         let Ok(folder) = fs_err::File::open(self.folder()) else { return };
         // A process that writes holds the lock: see [`Self::update`].
         if folder.try_lock().is_err() {
@@ -126,8 +160,24 @@ impl LockFile {
         }
     }
 
-    /// Updates the pins, starting from the current content of the file. Returns the new pins.
-    pub fn update(&self, change: impl FnOnce(&mut PinSet)) -> Result<PinSet, LockError> {
+    /// Updates the pins, starting from the current content of the file. Returns the new pins. The change is made again if
+    /// another replica of a cluster changed them meanwhile.
+    pub fn update(&self, mut change: impl FnMut(&mut PinSet)) -> Result<PinSet, LockError> {
+        if let Some(documents) = &self.shared {
+            let mut newest = PinSet::default();
+            documents.update(DOCUMENT, &mut |text| {
+                let before = self.parse(text.map(str::as_bytes)).map_err(std::io::Error::other)?;
+                newest = before.clone();
+                change(&mut newest);
+                if newest == before {
+                    return Ok(None);
+                }
+                let (text, pins) = render(std::mem::take(&mut newest));
+                newest = pins;
+                Ok(Some(text))
+            })?;
+            return Ok(newest);
+        }
         let folder = self.folder();
         // The lock is on the folder, because the file itself is replaced and a separate lock file would be clutter.
         let folder_lock = fs_err::File::open(folder)?;
@@ -136,13 +186,10 @@ impl LockFile {
         let mut pins = before.clone();
         change(&mut pins);
         if pins != before {
-            let servers = std::mem::take(&mut pins.servers);
-            let document = LockDocument { about: ABOUT.to_owned(), version: FormatVersion, servers };
+            let text;
+            (text, pins) = render(pins);
             let mut file = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(folder)?;
-            let mut bytes = serde_json::to_vec_pretty(&document).expect("strings and JSON serialize");
-            pins.servers = document.servers;
-            bytes.push(b'\n');
-            file.write_all(&bytes)?;
+            file.write_all(text.as_bytes())?;
             make_world_readable(file.as_file())?;
             file.as_file().sync_all()?;
             file.persist(&self.path).map_err(|error| error.error)?;
@@ -150,6 +197,16 @@ impl LockFile {
         }
         Ok(pins)
     }
+}
+
+/// Returns the text of a lock file, and the pins in it.
+fn render(mut pins: PinSet) -> (String, PinSet) {
+    let servers = std::mem::take(&mut pins.servers);
+    let document = LockDocument { about: ABOUT.to_owned(), version: FormatVersion, servers };
+    let mut text = serde_json::to_string_pretty(&document).expect("strings and JSON serialize");
+    pins.servers = document.servers;
+    text.push('\n');
+    (text, pins)
 }
 
 /// Returns true for the name of a temporary file: six random characters follow the prefix. A word that a person added to

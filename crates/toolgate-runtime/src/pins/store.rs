@@ -2,6 +2,7 @@
 //!
 //! Invariant: the set in memory has every pin that this process made, written or not.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -21,11 +22,23 @@ pub(crate) struct PinStore {
     pins: Mutex<PinSet>,
     /// Pins waiting to be written to the lock file.
     queue: PinQueue,
+    /// True if definitions are held back because they could not be pinned.
+    has_held: AtomicBool,
 }
 
 impl PinStore {
     pub(crate) fn new(lock: Option<LockFile>) -> Self {
-        Self { lock, pins: Mutex::default(), queue: PinQueue::default() }
+        Self { lock, pins: Mutex::default(), queue: PinQueue::default(), has_held: AtomicBool::new(false) }
+    }
+
+    /// Returns true if other replicas of a cluster share the pins.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.lock.as_ref().is_some_and(LockFile::is_shared)
+    }
+
+    /// Notes that definitions are held back until they can be pinned.
+    pub(crate) fn set_held(&self) {
+        self.has_held.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> MutexGuard<'_, PinSet> {
@@ -54,12 +67,21 @@ impl PinStore {
     /// If the file cannot be written.
     pub(crate) async fn update_file(
         &self,
-        change: impl FnOnce(&mut PinSet) + Send + 'static,
+        mut change: impl FnMut(&mut PinSet) + Send + 'static,
     ) -> Result<(), LockError> {
         let Some(lock) = self.lock.clone() else { return Ok(()) };
-        let changed = tokio::task::spawn_blocking(move || lock.update(change)).await;
-        let pins = changed.unwrap_or_else(|panic| Err(std::io::Error::other(panic).into()))?;
-        *self.get() = pins;
+        let changed = tokio::task::spawn_blocking(move || lock.update(&mut change)).await;
+        let changed = changed.unwrap_or_else(|panic| Err(std::io::Error::other(panic).into()));
+        match changed {
+            Ok(pins) => *self.get() = pins,
+            Err(error) => {
+                if self.is_shared() {
+                    // A change that only this replica knows must not count here.
+                    self.load()?;
+                }
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -69,7 +91,7 @@ impl PinStore {
             return;
         }
         let write = async |new: Vec<NewPin>| {
-            if let Err(error) = self.update_file(move |pins| pins.add(new)).await {
+            if let Err(error) = self.update_file(move |pins| pins.add(new.iter().cloned())).await {
                 tracing::warn!("new tool definitions could not be pinned: {error}");
             }
         };
@@ -84,7 +106,8 @@ impl PinStore {
         loop {
             sleep(POLL_INTERVAL).await;
             let stamp = lock.stamp();
-            if stamp == seen {
+            let has_held = self.has_held.swap(false, Ordering::Relaxed);
+            if stamp == seen && !has_held {
                 continue;
             }
             seen = stamp;

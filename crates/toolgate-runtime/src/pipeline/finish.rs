@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use toolgate_store::cluster::TaintStore;
 use toolgate_types::call::{OperationKind, ResultStatus};
-use toolgate_types::{CallError, Caller};
+use toolgate_types::{CallError, Caller, ErrorCode, ExecutionState, Stage};
 
 use super::outcome::{CallResult, OutcomeFacts};
 use super::{CallOutcome, CallState, Operation};
@@ -88,6 +89,39 @@ impl Runtime {
         }
     }
 
+    /// Stores the taint of an untrusted reply where all replicas see it. If that is impossible and a rule may refer to
+    /// it, the reply is withheld: another replica would decide as if the session were clean.
+    pub(super) async fn share_taint(
+        &self,
+        store: &dyn TaintStore,
+        state: &mut CallState,
+        caller: &Caller,
+        operation: &Operation,
+        reply: Result<ToolReply, CallError>,
+    ) -> Result<ToolReply, CallError> {
+        if !state.is_tainting(reply.as_ref().is_ok_and(|reply| reply.untrusted)) {
+            return reply;
+        }
+        let session = operation.origin.session.as_ref();
+        match self.access.taint.insert_everywhere(store, &caller.id, session, state.stage_started).await {
+            Ok(()) => reply,
+            Err(_) if !self.access.rules().policy.may_read_taint() => reply,
+            Err(error) => {
+                (state.reply, state.rpc_error, state.subscription) = (None, None, None);
+                let message = "the result is withheld: the database of the cluster cannot store that untrusted \
+                    content has reached the session, and rules decide by that";
+                let mut withheld = CallError::new(ErrorCode::StorageUnavailable, Stage::Record, message)
+                    .with_hint("try again when the database is available")
+                    .with_source(error);
+                withheld.outcome = match &reply {
+                    Ok(_) => ExecutionState::Finished,
+                    Err(error) => error.outcome,
+                };
+                Err(withheld)
+            }
+        }
+    }
+
     /// Updates taint and statistics. Returns the statistics from before this call.
     fn update_stats(
         &self,
@@ -100,8 +134,7 @@ impl Runtime {
         let Some(tool) = state.tool.as_deref() else { return Default::default() };
         let session = operation.origin.session.as_ref();
         let ran = state.attempts > 0;
-        // A cached reply or a shared failure is as untrusted as it was when it was fetched.
-        if (ran || state.cached.is_some() || state.shared_failure) && (!tool.trusted || untrusted) {
+        if state.is_tainting(untrusted) && self.access.taint.shared().is_none() {
             self.access.taint.insert(&caller.id, session, state.stage_started);
         }
         let stats = self.shared_state(tool).stats.record_call(ran, good, took);
@@ -110,5 +143,14 @@ impl Runtime {
             self.tool_states.next_tools.record(&caller.id, session, &tool.name);
         }
         stats
+    }
+}
+
+impl CallState {
+    /// Returns true if untrusted content reaches the session with the result. A cached reply or a shared failure is as
+    /// untrusted as it was when it was fetched.
+    fn is_tainting(&self, untrusted: bool) -> bool {
+        let has_content = self.attempts > 0 || self.cached.is_some() || self.shared_failure;
+        has_content && self.tool.as_deref().is_some_and(|tool| !tool.trusted || untrusted)
     }
 }

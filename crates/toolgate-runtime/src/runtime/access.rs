@@ -4,7 +4,6 @@
 //! moment: those that a front end authenticated its caller by, if it names them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
@@ -46,11 +45,10 @@ impl AccessControl {
         rules: AccessRules,
         profiles: Arc<Profiles>,
         responder: Arc<dyn Responder>,
-        taint_window: Duration,
+        taint: TaintTracker,
     ) -> Self {
         let profiles = ArcSwap::new(profiles);
         let rules = ArcSwap::from_pointee(rules);
-        let taint = TaintTracker::new(taint_window);
         Self { rules, profiles, taint, responder, session_approvals: SessionApprovals::default() }
     }
 

@@ -87,7 +87,7 @@ impl Runtime {
             let tools: Vec<_> = rejected.iter().filter_map(rejection).collect();
             self.pins.get().reject(server, tools.clone());
             let name = server.clone();
-            self.pins.update_file(move |pins| pins.reject(&name, tools)).await?;
+            self.pins.update_file(move |pins| pins.reject(&name, tools.clone())).await?;
             self.rebuild_while_running().await;
             Ok(())
         })
@@ -118,7 +118,7 @@ impl Runtime {
             };
             self.pins.get().approve(server, tools.clone(), &offered);
             let name = server.clone();
-            self.pins.update_file(move |pins| pins.approve(&name, tools, &offered)).await?;
+            self.pins.update_file(move |pins| pins.approve(&name, tools.clone(), &offered)).await?;
             self.rebuild_while_running().await;
             Ok(())
         })

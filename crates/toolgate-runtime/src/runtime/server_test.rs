@@ -106,6 +106,7 @@ impl Runtime {
             servers: &[(spec, Some(offer))],
             apis: &[],
             pins: &pins,
+            holds_new: false,
             on_collision: OnCollision::Qualify,
             today: &date::today(),
             // Not a start: an unknown tool of a strict server is held back, and is no error.

@@ -6,6 +6,7 @@ use serde_json::Value;
 use toolgate_audit::spans::SpanExporter;
 use toolgate_audit::{ExecutionLog, ToolHistory};
 use toolgate_policy::Policy;
+use toolgate_store::cluster::ClusterStores;
 use toolgate_types::egress::EgressConfig;
 use toolgate_types::{
     ApiSpec, CallLimits, Caller, Profiles, Secret, ServerSpec, ToolDefinition, ToolSettings,
@@ -36,6 +37,8 @@ pub struct RuntimeSetup {
     /// Client capabilities to declare to servers if the clients of calls answer their requests. Without them, the
     /// responder does.
     pub forwarded_features: Option<Value>,
+    /// State that the replicas of a cluster share.
+    pub cluster: Option<ClusterStores>,
     /// The lock file with the pins. Without it, pins last as long as the runtime.
     pub lock: Option<LockFile>,
     /// Values that are redacted from all output.
@@ -70,6 +73,7 @@ impl Default for RuntimeSetup {
             logins: LoginOptions::default(),
             responder: Arc::new(NoResponder),
             forwarded_features: None,
+            cluster: None,
             lock: None,
             secrets: Vec::new(),
             callers: Vec::new(),

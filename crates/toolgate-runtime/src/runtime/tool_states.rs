@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use toolgate_audit::{Metrics, ToolHistory, ToolTotals};
 use toolgate_policy::TargetKind;
+use toolgate_store::cluster::TokenLeases;
 use toolgate_types::{ServerName, ToolLimits};
 
 use super::Runtime;
@@ -34,16 +35,23 @@ pub(crate) struct ToolStates {
     /// Call statistics from before this process, by tool name.
     history: BTreeMap<String, ToolTotals>,
     pub(crate) next_tools: NextToolStats,
+    /// Limits that hold for all replicas of a cluster.
+    leases: Option<Arc<dyn TokenLeases>>,
 }
 
 impl ToolStates {
-    pub(super) fn new(max_concurrent: NonZeroU32, history: ToolHistory) -> Self {
+    pub(super) fn new(
+        max_concurrent: NonZeroU32,
+        history: ToolHistory,
+        leases: Option<Arc<dyn TokenLeases>>,
+    ) -> Self {
         let slots = usize::try_from(max_concurrent.get()).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
             slots: Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS))),
             states: Mutex::default(),
             next_tools: NextToolStats::from_history(&history),
             history: history.tools,
+            leases,
         }
     }
 
@@ -59,7 +67,7 @@ impl ToolStates {
             let totals = self.history.get(&*name);
             Arc::new(SharedToolState {
                 slots: ToolSlots::new(instances, &self.slots),
-                rate_limit: tool.rate_limit.map(RateLimit::new),
+                rate_limit: tool.rate_limit.map(|limit| RateLimit::new(limit, &name, self.leases.as_ref())),
                 stats: totals.map_or_else(ToolStats::default, |totals| ToolStats::from_record(*totals)),
                 metrics: metrics.tool(&name, server_label(Some(tool))),
             })

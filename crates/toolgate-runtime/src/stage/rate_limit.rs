@@ -2,14 +2,17 @@
 //!
 //! Runs after validation, so malformed calls are free, and before the cache, so hits count: the limit is the caller's
 //! allowance. [`slots`](super::slots) protects the upstream.
-//! Invariant: no I/O, no `.await`, no clock. The time is an argument.
+//! Invariant: no clock; the time is an argument. Without a cluster, no I/O and no `.await`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use toolgate_store::cluster::TokenLeases;
 use toolgate_types::CallerId;
 use toolgate_types::tool::RateLimit as Allowance;
 
+use crate::shared_limit::SharedLimit;
 use crate::window_limit::WindowLimit;
 
 /// Callers tracked per tool. The configuration usually has fewer.
@@ -25,10 +28,40 @@ pub(crate) struct RateLimited {
 
 /// Remaining allowance of every caller of one tool.
 #[derive(Debug)]
-pub(crate) struct RateLimit(WindowLimit<CallerId>);
+pub(crate) enum RateLimit {
+    Own(OwnLimit),
+    /// One allowance for all replicas of a cluster.
+    Shared(SharedLimit),
+}
+
+/// The allowances of a single gateway.
+#[derive(Debug)]
+pub(crate) struct OwnLimit(WindowLimit<CallerId>);
 
 impl RateLimit {
-    pub(crate) fn new(allowance: Allowance) -> Self {
+    /// Creates the limit of a tool.
+    pub(crate) fn new(allowance: Allowance, tool: &str, leases: Option<&Arc<dyn TokenLeases>>) -> Self {
+        match leases {
+            None => Self::Own(OwnLimit::new(allowance)),
+            Some(leases) => {
+                Self::Shared(SharedLimit::new(Arc::clone(leases), format!("tool/{tool}"), allowance))
+            }
+        }
+    }
+
+    /// Takes one call from the allowance at all replicas, or returns the time until the next call is allowed.
+    pub(crate) async fn admit_shared(
+        limit: &SharedLimit,
+        caller: &CallerId,
+        now: Instant,
+    ) -> Result<(), RateLimited> {
+        let limited = |retry_after| RateLimited { allowance: limit.limit(), retry_after };
+        limit.take(caller.as_str(), now).await.map_err(limited)
+    }
+}
+
+impl OwnLimit {
+    fn new(allowance: Allowance) -> Self {
         Self(WindowLimit::new(allowance, MAX_CALLERS))
     }
 
@@ -47,9 +80,9 @@ mod tests {
 
     use super::*;
 
-    fn limit(calls: u32, seconds: u64) -> RateLimit {
+    fn limit(calls: u32, seconds: u64) -> OwnLimit {
         let max_calls = NonZeroU32::new(calls).unwrap();
-        RateLimit::new(Allowance { max_calls, window: HumanDuration::from_secs(seconds) })
+        OwnLimit::new(Allowance { max_calls, window: HumanDuration::from_secs(seconds) })
     }
 
     /// Calls at the given seconds, and the expected waits.

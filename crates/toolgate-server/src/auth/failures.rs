@@ -7,10 +7,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use toolgate_types::HumanDuration;
+use toolgate_types::tool::RateLimit;
 
 use crate::listener::client_key;
 
@@ -19,6 +22,12 @@ const MAX_FAILURES: usize = 5;
 const WINDOW: Duration = Duration::from_secs(60);
 /// Addresses in the table.
 const MAX_ADDRESSES: usize = 10_000;
+
+/// Returns the limit of wrong keys, for all replicas of a cluster together.
+pub(super) fn limit() -> RateLimit {
+    let max_calls = NonZeroU32::new(u32::try_from(MAX_FAILURES).expect("small")).expect("not zero");
+    RateLimit { max_calls, window: HumanDuration::from_secs(WINDOW.as_secs()) }
+}
 
 /// Table of failed attempts.
 #[derive(Debug, Default)]

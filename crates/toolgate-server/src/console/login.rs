@@ -89,7 +89,10 @@ pub(super) fn page(
 
 /// Ends the session.
 pub(super) async fn leave(visit: Visit) -> Result<Response, HttpError> {
-    visit.gateway.console.sessions.end(&visit.session, Timestamp::now());
+    visit.gateway.console.sessions.end(&visit.session, Timestamp::now()).map_err(|error| {
+        tracing::warn!("a logout is not stored: {error}");
+        HttpError::unavailable("the logout cannot be stored now, so the session goes on").hint("try again")
+    })?;
     let mut response = redirect("/login");
     set_cookie(&mut response, &removed_session(visit.is_secure()));
     Ok(response)

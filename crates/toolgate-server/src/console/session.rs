@@ -6,7 +6,9 @@
 //! accept none. A session has one token that every form sends back.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::hmac;
@@ -18,6 +20,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toolgate_mcp::server::SessionKeys;
+use toolgate_store::callers::StoreStamp;
+use toolgate_store::cluster::DocumentStore;
 use toolgate_store::credentials::SealingKey;
 use toolgate_types::KeyHash;
 
@@ -125,14 +129,17 @@ pub(crate) struct ConsoleSessions {
     ended: Mutex<HashMap<[u8; ID_BYTES], i64>>,
     /// Credentials with the end of their sessions that are over: logouts that found no room above. At most one entry each.
     ended_credentials: Mutex<HashMap<[u8; HASH_BYTES], i64>>,
+    /// The logouts at all replicas of a cluster, in place of both.
+    shared: Option<SharedLogouts>,
 }
 
 impl ConsoleSessions {
-    pub(crate) fn new(keys: &SessionKeys) -> Self {
+    pub(crate) fn new(keys: &SessionKeys, shared: Option<SharedLogouts>) -> Self {
         Self {
             keys: ArcSwap::from_pointee(sealing_keys(keys)),
             ended: Mutex::default(),
             ended_credentials: Mutex::default(),
+            shared,
         }
     }
 
@@ -178,7 +185,8 @@ impl ConsoleSessions {
         let session = ConsoleSession::from_bytes(&self.open(SESSION, sealed)?)?;
         let is_over = session.end <= now.as_second()
             || self.ended.lock().contains_key(&session.id)
-            || self.has_ended_credential(&session);
+            || self.has_ended_credential(&session)
+            || self.shared.as_ref().is_some_and(|shared| shared.contains(&session));
         (!is_over).then_some(session)
     }
 
@@ -189,7 +197,13 @@ impl ConsoleSessions {
     }
 
     /// Ends a session before its time. Other copies of its cookie are invalid, too.
-    pub(crate) fn end(&self, session: &ConsoleSession, now: Timestamp) {
+    ///
+    /// # Errors
+    /// If the other replicas of a cluster cannot be told.
+    pub(crate) fn end(&self, session: &ConsoleSession, now: Timestamp) -> io::Result<()> {
+        if let Some(shared) = &self.shared {
+            return shared.insert(session, now);
+        }
         let mut ended = self.ended.lock();
         if ended.len() >= MAX_ENDED {
             ended.retain(|_, end| *end > now.as_second());
@@ -200,6 +214,7 @@ impl ConsoleSessions {
             // Thousands of logouts by one caller must not keep the cookies of another one valid.
             self.ended_credentials.lock().insert(*session.credential.hash().as_bytes(), session.end);
         }
+        Ok(())
     }
 
     /// Returns the cookie with a message for the next page. Sealed, so that only this gateway writes messages.
@@ -212,6 +227,53 @@ impl ConsoleSessions {
     pub(crate) fn notice(&self, headers: &HeaderMap, secure: bool) -> Option<Notice> {
         let sealed = cookie(headers, &name(NOTICE, secure))?;
         serde_json::from_slice(&self.open(NOTICE, sealed)?).ok()
+    }
+}
+
+/// Name of the text with the logouts of a cluster.
+const LOGOUTS: &str = "logouts";
+
+/// The logouts at all replicas of a cluster: sessions and credentials with the end of their sessions that are over.
+pub(crate) struct SharedLogouts {
+    documents: Arc<dyn DocumentStore>,
+    /// The text as it was last read, with its stamp.
+    read: Mutex<(StoreStamp, HashMap<String, i64>)>,
+}
+
+impl SharedLogouts {
+    pub(crate) fn new(documents: Arc<dyn DocumentStore>) -> Self {
+        Self { documents, read: Mutex::default() }
+    }
+
+    fn session_key(session: &ConsoleSession) -> String {
+        format!("s{}", URL_SAFE_NO_PAD.encode(session.id))
+    }
+
+    fn credential_key(session: &ConsoleSession) -> String {
+        format!("c{}", URL_SAFE_NO_PAD.encode(session.credential.hash().as_bytes()))
+    }
+
+    fn contains(&self, session: &ConsoleSession) -> bool {
+        let mut read = self.read.lock();
+        let stamp = self.documents.stamp(LOGOUTS);
+        if read.0 != stamp {
+            let text = self.documents.read(LOGOUTS);
+            let Ok(logouts) = serde_json::from_str(text.as_deref().unwrap_or("{}")) else { return true };
+            *read = (stamp, logouts);
+        }
+        read.1.contains_key(&Self::session_key(session))
+            || read.1.get(&Self::credential_key(session)).is_some_and(|end| session.end <= *end)
+    }
+
+    fn insert(&self, session: &ConsoleSession, now: Timestamp) -> io::Result<()> {
+        self.documents.update(LOGOUTS, &mut |text| {
+            let mut logouts: HashMap<String, i64> = serde_json::from_str(text.unwrap_or("{}"))?;
+            logouts.retain(|_, end| *end > now.as_second());
+            let is_full = logouts.len() >= MAX_ENDED;
+            let key = if is_full { Self::credential_key(session) } else { Self::session_key(session) };
+            logouts.insert(key, session.end);
+            Ok(Some(serde_json::to_string(&logouts)?))
+        })
     }
 }
 
@@ -276,7 +338,7 @@ mod tests {
     #[test]
     fn a_session_lives_until_its_end() {
         let (keys, now) = (SessionKeys::random(), Timestamp::now());
-        let sessions = ConsoleSessions::new(&keys);
+        let sessions = ConsoleSessions::new(&keys, None);
         let session = start("key", now);
         for secure in [false, true] {
             let cookie = sessions.cookie(&session, secure).unwrap();
@@ -290,7 +352,7 @@ mod tests {
         let cookie = sessions.cookie(&session, false).unwrap();
         sessions.set_keys(&keys.rotated());
         assert!(sessions.find(&headers(&cookie), false, now).is_some(), "the key before still opens it");
-        sessions.end(&session, now);
+        sessions.end(&session, now).unwrap();
         assert!(sessions.find(&headers(&cookie), false, now).is_none(), "after the logout");
         sessions.set_keys(&SessionKeys::random());
         assert!(sessions.open(SESSION, cookie.split(['=', ';']).nth(1).unwrap()).is_none(), "another key");
@@ -298,19 +360,19 @@ mod tests {
 
     #[test]
     fn a_logout_counts_after_many_others() {
-        let (sessions, now) = (ConsoleSessions::new(&SessionKeys::random()), Timestamp::now());
+        let (sessions, now) = (ConsoleSessions::new(&SessionKeys::random(), None), Timestamp::now());
         for _ in 0..MAX_ENDED {
-            sessions.end(&start("busy", now), now);
+            sessions.end(&start("busy", now), now).unwrap();
         }
         let (one, other) = (start("key", now), start("other", now));
-        sessions.end(&one, now);
+        sessions.end(&one, now).unwrap();
         let find = |session| sessions.find(&headers(&sessions.cookie(session, false).unwrap()), false, now);
         assert!(find(&one).is_none() && find(&other).is_some());
     }
 
     #[test]
     fn a_session_of_a_token_holds_its_claims() {
-        let (sessions, now) = (ConsoleSessions::new(&SessionKeys::random()), Timestamp::now());
+        let (sessions, now) = (ConsoleSessions::new(&SessionKeys::random(), None), Timestamp::now());
         let session = |groups: usize| {
             let claims = serde_json::json!({ "sub": "ann", "exp": 4e9, "groups": vec!["a-group"; groups] });
             let token = serde_json::json!({ "issuer": "https://id.test", "claims": claims });
@@ -340,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_notice_is_no_session() {
-        let sessions = ConsoleSessions::new(&SessionKeys::random());
+        let sessions = ConsoleSessions::new(&SessionKeys::random(), None);
         let notice = Notice { failed: true, text: "no".to_owned(), hint: None };
         let cookie = sessions.notice_cookie(&notice, false);
         assert_eq!(sessions.notice(&headers(&cookie), false), Some(notice));

@@ -83,6 +83,13 @@ pub(crate) async fn replace(request: AdmittedRequest) -> Result<Response, HttpEr
     let PolicyBody { text } = request.json()?;
     let gateway = &request.gateway;
     let _call = gateway.begin_call()?;
+    if gateway.cluster.is_some() {
+        let message = "the policy of a cluster is changed in the files of its replicas, not over HTTP";
+        let error = HttpError::new(StatusCode::CONFLICT, "conflict", message);
+        return Err(error.hint(
+            "write the same `policy.cedar` for every replica; `toolgate cluster status` compares them",
+        ));
+    }
     let registry = gateway.registry.clone().ok_or_else(no_project)?;
     let expected = expected_hash(&request.parts.headers)?;
     let author = request.auth.caller.id.to_string();

@@ -1,20 +1,18 @@
-//! The contract of every backend. To test a new one, implement [`SharedPlace`] and add a line at the end.
+//! The contract of every registry store. To test one, implement [`SharedPlace`] and name it in `store_contract`.
 
 use std::future::Future;
 use std::time::Duration;
 
-use tempfile::TempDir;
 use toolgate_store::document::{EntryAction, EntryKind};
-use toolgate_store::file::FileStore;
 use toolgate_store::store::{CommitError, RegistryDocuments, RegistrySnapshot, Revision, Store};
 
-use crate::kit::{add, map, op, paths, tool};
+use crate::kit::{add, map, op, tool};
 
 /// Only a hang takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// State shared by several stores, as by several processes.
-trait SharedPlace {
+pub(crate) trait SharedPlace {
     type Store: Store;
 
     fn new() -> Self;
@@ -29,7 +27,7 @@ fn names(snapshot: &RegistrySnapshot, kind: EntryKind) -> Vec<String> {
     documents(snapshot).get(kind).expect("there is a file").names().map(|name| name.to_string()).collect()
 }
 
-async fn committed_changes_are_visible(place: impl SharedPlace) {
+pub(crate) async fn committed_changes_are_visible(place: impl SharedPlace) {
     let store = place.open().await;
     let before = store.snapshot().await.unwrap();
     let server = op(EntryKind::Server, "files", EntryAction::Add(map(serde_json::json!({ "command": "x" }))));
@@ -43,7 +41,7 @@ async fn committed_changes_are_visible(place: impl SharedPlace) {
     }
 }
 
-async fn every_action_is_applied(place: impl SharedPlace) {
+pub(crate) async fn every_action_is_applied(place: impl SharedPlace) {
     let store = place.open().await;
     store.commit(None, vec![add("a"), add("b")]).await.unwrap();
     let patch =
@@ -62,7 +60,7 @@ async fn every_action_is_applied(place: impl SharedPlace) {
     assert_eq!(names(&snapshot, EntryKind::Tool), ["a", "b"]);
 }
 
-async fn commit_is_all_or_nothing(place: impl SharedPlace) {
+pub(crate) async fn commit_is_all_or_nothing(place: impl SharedPlace) {
     let store = place.open().await;
     let before = store.commit(None, vec![add("a")]).await.unwrap();
     for bad in [
@@ -77,7 +75,7 @@ async fn commit_is_all_or_nothing(place: impl SharedPlace) {
     }
 }
 
-async fn stale_revision_is_rejected(place: impl SharedPlace) {
+pub(crate) async fn stale_revision_is_rejected(place: impl SharedPlace) {
     let (one, two) = (place.open().await, place.open().await);
     let old = one.snapshot().await.unwrap().rev;
     let new = one.commit(Some(old), vec![add("a")]).await.unwrap().rev;
@@ -88,7 +86,7 @@ async fn stale_revision_is_rejected(place: impl SharedPlace) {
     assert_eq!(names(&both, EntryKind::Tool), ["a", "b"]);
 }
 
-async fn one_of_concurrent_commits_wins(place: impl SharedPlace) {
+pub(crate) async fn one_of_concurrent_commits_wins(place: impl SharedPlace) {
     let stores = futures_util::future::join_all((0..6).map(|_| place.open())).await;
     for round in 0..5 {
         let rev = stores[0].snapshot().await.unwrap().rev;
@@ -101,7 +99,7 @@ async fn one_of_concurrent_commits_wins(place: impl SharedPlace) {
     assert_eq!(names(&last, EntryKind::Tool).len(), 5);
 }
 
-async fn revision_identifies_the_contents(place: impl SharedPlace) {
+pub(crate) async fn revision_identifies_the_contents(place: impl SharedPlace) {
     let store = place.open().await;
     let empty = store.commit(None, vec![add("x")]).await.unwrap().rev;
     let added = store.commit(None, vec![add("a")]).await.unwrap().rev;
@@ -116,7 +114,7 @@ async fn revision_identifies_the_contents(place: impl SharedPlace) {
     );
 }
 
-async fn watchers_see_the_last_change(place: impl SharedPlace) {
+pub(crate) async fn watchers_see_the_last_change(place: impl SharedPlace) {
     let (one, two) = (place.open().await, place.open().await);
     let mut watch = two.watch();
     let mut last = one.snapshot().await.unwrap().rev;
@@ -127,47 +125,22 @@ async fn watchers_see_the_last_change(place: impl SharedPlace) {
     assert!(told.is_ok(), "no notification");
 }
 
-async fn quotas_and_leases(place: impl SharedPlace) {
-    let store = place.open().await;
-    let granted = store.lease_tokens("ann/pay", 5).await.unwrap();
-    assert!((1..=5).contains(&granted), "{granted}");
-    let first = store.lease("cron", Duration::from_millis(1)).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    let second = store.lease("cron", Duration::from_secs(1)).await.unwrap();
-    assert!(second > first, "a later lease has a greater token");
-}
-
 macro_rules! store_contract {
     ($name:ident, $place:ty) => {
         store_contract!($name, $place,
             committed_changes_are_visible every_action_is_applied commit_is_all_or_nothing stale_revision_is_rejected
-            one_of_concurrent_commits_wins revision_identifies_the_contents watchers_see_the_last_change
-            quotas_and_leases);
+            one_of_concurrent_commits_wins revision_identifies_the_contents watchers_see_the_last_change);
     };
     ($name:ident, $place:ty, $($rule:ident)*) => {
         mod $name {
             $(
-                #[tokio::test]
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $rule() {
-                    super::$rule(<$place as super::SharedPlace>::new()).await;
+                    $crate::contract::$rule(<$place as $crate::contract::SharedPlace>::new()).await;
                 }
             )*
         }
     };
 }
 
-struct TempFolder(TempDir);
-
-impl SharedPlace for TempFolder {
-    type Store = FileStore;
-
-    fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    async fn open(&self) -> FileStore {
-        FileStore::open(paths(self.0.path())).await.unwrap()
-    }
-}
-
-store_contract!(files, super::TempFolder);
+pub(crate) use store_contract;

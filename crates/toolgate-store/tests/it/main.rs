@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod caller_stores;
 mod callers;
 mod contract;
 mod cost;
@@ -9,6 +10,7 @@ mod crash;
 mod credential_crash;
 mod credential_steps;
 mod credentials;
+mod file_stores;
 mod kit;
 mod queue;
 mod simulation;

@@ -12,7 +12,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Set up", &["init", "import", "connect", "schema", "completions", "man"]),
     ("Run", &["serve", "stdio", "run", "chat"]),
     ("Look", &["check", "plan", "doctor", "why", "log", "runs", "prompts", "resources", "eval"]),
-    ("Manage", &["servers", "tools", "callers", "credentials", "questions", "policy"]),
+    ("Manage", &["servers", "tools", "callers", "credentials", "questions", "policy", "cluster"]),
 ];
 
 impl Cli {

@@ -96,6 +96,13 @@ fn response_or_error(status: StatusCode, document: Json) -> anyhow::Result<Json>
 
 /// Executes the command on the key file, without a gateway.
 fn run_locally(command: &CallersCommand, config: &Config, project: &ProjectArgs) -> anyhow::Result<Json> {
+    if config.cluster.is_some() {
+        let hint = "start `toolgate serve` here, or run the command on the machine of a replica";
+        return Err(error_with_hint(
+            "the callers of a cluster are changed by its replicas, and none runs here",
+            hint,
+        ));
+    }
     let callers = ProjectCallers::new(config, &project.state_folder());
     let document = match command {
         CallersCommand::List => callers.list().map(|callers| json!({ "callers": callers })),

@@ -171,7 +171,7 @@ pub(super) fn submit_error(error: SubmitError, file: &str) -> anyhow::Error {
             let hint = error.hint();
             error_or_hint(error, hint)
         }
-        error @ (SubmitError::Closed | SubmitError::Io(_)) => error.into(),
+        error @ (SubmitError::NoGateway | SubmitError::Closed | SubmitError::Io(_)) => error.into(),
     }
 }
 

@@ -7,6 +7,7 @@ mod bad_servers;
 mod batches;
 mod callers;
 mod calls_over_time;
+mod cluster;
 mod console;
 mod console_content;
 mod console_login;

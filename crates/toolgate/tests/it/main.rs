@@ -9,6 +9,9 @@ mod cli;
 mod config;
 mod gateway;
 mod log;
+#[path = "../../../testkit/postgres.rs"]
+#[expect(dead_code, reason = "shared with the tests of the database")]
+mod postgres;
 mod registry;
 #[path = "../../../testkit/scripted.rs"]
 mod scripted;

@@ -188,6 +188,7 @@ fn resolve_remote(
         ("cwd", file.cwd.as_ref().map(|at| at.key_span)),
         ("encoding", file.encoding.as_ref().map(|at| at.key_span)),
         ("config", file.config.as_ref().map(|at| at.key_span)),
+        ("placement", file.placement.as_ref().map(|at| at.key_span)),
     ];
     if kind == TransportName::Websocket {
         unfit.push(("oauth", file.oauth.as_ref().map(|at| at.key_span)));

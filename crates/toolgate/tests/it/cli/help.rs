@@ -50,6 +50,7 @@ fn help() {
       credentials  List, set and remove credentials that servers get
       questions    Show and answer open questions
       policy       Test policy rules before you use them
+      cluster      Show and manage the replicas of a cluster
 
     Run `toolgate help COMMAND` for the options and examples of a command.
 
@@ -282,7 +283,7 @@ fn every_help_has_examples() {
         .take_while(|line| *line != "Options:")
         .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next())
         .collect();
-    assert_eq!(commands.len(), 25, "{help}");
+    assert_eq!(commands.len(), 26, "{help}");
     for command in commands {
         let help = run(&format!("{command} --help")).stdout;
         assert!(help.contains("\nExamples:\n  toolgate "), "{help}");

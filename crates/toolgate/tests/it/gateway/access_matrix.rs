@@ -101,6 +101,8 @@ fn rest_requests() -> Vec<RestRequest> {
         request_case("PUT /v1/credentials/none", &some, ["404", "404", "404"]),
         request_case("DELETE /v1/credentials/none", &none, ["404", "404", "404"]),
         request_case("GET /v1/configuration", &none, ["403", "403", "200"]),
+        // This gateway is no part of a cluster.
+        request_case("GET /v1/cluster", &none, ["403", "403", "404"]),
         request_case("GET /v1/executions", &none, ["403", "403", "200"]),
         request_case("GET /v1/executions/none", &none, ["403", "403", "go"]),
         // An accepted stream would not end.
