@@ -17,6 +17,8 @@ const KEPT = ['same', 'try', 'why', 'outcome'];
 let paused = false;
 let fetching = null;
 let again = false;
+// True while a form leads to another page: what it changes, such as a removed server, is not fetched again here.
+let leaving = false;
 
 function isBusy(part) {
   if ($('.u-over:hover', part)) return true;
@@ -41,6 +43,7 @@ function replace(part, fresh) {
 }
 
 async function refresh() {
+  if (leaving) return;
   if (fetching) { again = true; return; }
   const here = location.pathname + location.search;
   try {
@@ -242,7 +245,8 @@ document.addEventListener('submit', (event) => {
   if (form.dataset.sent) { event.preventDefault(); return; }
   form.dataset.sent = '1';
   form.setAttribute('aria-busy', 'true');
-  if (form.dataset.liveForm === undefined && form.dataset.cancel === undefined) return;
+  leaving = form.dataset.liveForm === undefined && form.dataset.cancel === undefined;
+  if (leaving) return;
   event.preventDefault();
   if (form.dataset.cancel !== undefined) cancel(form);
   else send(form, new FormData(form, event.submitter));
@@ -254,6 +258,7 @@ document.addEventListener('change', ({ target }) => {
   target.form.dataset.sent = '1';
   send(target.form, entered);
 });
+addEventListener('pageshow', () => { leaving = false; });
 addEventListener('pageshow', () => $$('form[data-sent]').forEach((form) => { delete form.dataset.sent; form.removeAttribute('aria-busy'); }));
 
 // The form of a tool: sent without leaving the page, with the progress of the call.
