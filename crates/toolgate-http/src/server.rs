@@ -323,8 +323,11 @@ where
             is_closing = is_closing || closing.as_mut().poll(cx).is_ready();
             is_closing
         };
-        let head = read_head(&state, options, &mut deadline, is_stopping);
-        let head = match request_wait.run(options.spin, head).await {
+        let head = {
+            let reading = pin!(read_head(&state, options, &mut deadline, is_stopping));
+            request_wait.run(options.spin, reading).await
+        };
+        let head = match head {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(()),
             Err(ServerError::Head(error)) => {
@@ -348,7 +351,7 @@ where
                 }
                 state.lock().poll_disconnect(cx).map(Err)
             });
-            response_wait.run(options.spin, response).await?
+            response_wait.run(options.spin, pin!(response)).await?
         };
         if !is_closing {
             is_closing = poll_fn(|cx| Poll::Ready(closing.as_mut().poll(cx).is_ready())).await;

@@ -6,7 +6,7 @@
 //! ever does, and an idle one sleeps.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::thread;
@@ -38,8 +38,11 @@ pub(crate) struct SpinWait {
 
 impl SpinWait {
     /// Runs a future. While it waits for a short time, it is polled again and again.
-    pub(crate) async fn run<F: Future>(&mut self, slot: Option<&SpinSlot>, future: F) -> F::Output {
-        let mut future = pin!(future);
+    pub(crate) async fn run<F: Future>(
+        &mut self,
+        slot: Option<&SpinSlot>,
+        mut future: Pin<&mut F>,
+    ) -> F::Output {
         let Some(slot) = slot else { return future.await };
         let mut spin: Option<ActiveSpin<'_>> = None;
         let output = poll_fn(|cx| {
@@ -118,7 +121,6 @@ impl Drop for ActiveSpin<'_> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::pin::Pin;
     use std::task::Context;
 
     use super::*;
@@ -139,7 +141,7 @@ mod tests {
     #[tokio::test]
     async fn a_short_wait_is_polled() {
         let (slot, left) = (SpinSlot::default(), Cell::new(2));
-        SpinWait::default().run(Some(&slot), AfterPolls(&left)).await;
+        SpinWait::default().run(Some(&slot), pin!(AfterPolls(&left))).await;
         assert!(!slot.is_taken.load(Ordering::Relaxed));
     }
 
@@ -147,7 +149,8 @@ mod tests {
     async fn a_long_wait_sleeps_and_releases_the_slot() {
         let (slot, left) = (SpinSlot::default(), Cell::new(u32::MAX));
         let mut wait = SpinWait::default();
-        let polled = tokio::time::timeout(MAX_SPIN * 100, wait.run(Some(&slot), AfterPolls(&left))).await;
+        let waiting = pin!(AfterPolls(&left));
+        let polled = tokio::time::timeout(MAX_SPIN * 100, wait.run(Some(&slot), waiting)).await;
         assert!(polled.is_err() && left.get() < u32::MAX - 1);
         assert!(!slot.is_taken.load(Ordering::Relaxed), "the slot is free");
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::handler::RequestHandler;
-use crate::handler::tests::{CALLERS, handler, outcome, path_of, request};
+use crate::handler::tests::{CALLERS, handler, head_lines, outcome, path_of, request};
 use crate::response::Response;
 use crate::routes::ROUTES;
 
@@ -57,9 +57,7 @@ async fn a_session_opens_the_console_and_nothing_else() {
     let cookie = log_in(&handler, "all").await;
     let page = send(&handler, "/", &cookie, None).await;
     assert_eq!(page.status(), StatusCode::OK);
-    let mut lines = Vec::new();
-    toolgate_http::server::ResponseBody::write_head_lines(page.body(), page.headers(), &mut lines);
-    assert!(String::from_utf8(lines).unwrap().contains("cache-control: no-store\r\n"));
+    assert!(head_lines(&page).contains("cache-control: no-store\r\n"));
     assert_eq!(page.headers()[header::CONTENT_SECURITY_POLICY], PAGE_POLICY);
     for path in ["/v1/tools", "/metrics", "/v1/me", "/mcp"] {
         let status = send(&handler, path, &cookie, None).await.status();

@@ -256,6 +256,8 @@ mod tests {
         ];
         let mistakes: Vec<_> = mistakes.iter().map(messages).collect();
         insta::assert_snapshot!(mistakes.join("\n"), @"
+        error toolgate.yaml:1:65 missing key `client_id` in login of a token issuer (add `client_id`: a string)
+        error toolgate.yaml:1:77 `client_id` in `login` of a token issuer is empty (register the gateway as a client of the issuer)
         error toolgate.yaml:1:24 `http://id.test` is not a secure URL (use `https://`; `http://` is only allowed for this machine)
         error toolgate.yaml:1:16 missing key `audience` in token issuer (add `audience`: list of strings)
         error toolgate.yaml:1:15 `audience` of a token issuer is empty (name the audience of its tokens, such as the URL of this gateway)

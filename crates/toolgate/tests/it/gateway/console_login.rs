@@ -189,6 +189,7 @@ fn servers_are_logged_in_to_and_show_stderr() {
         gateway.get("/v1/servers/s/stderr", OWNER).json()["lines"].to_string().contains("last words")
     });
     tab.open(&url(&gateway, "/servers/s"));
+    tab.wait("document.querySelector('pre[aria-label=stderr]')?.innerText.includes('last words')");
     let shown = tab.text("pre[aria-label=stderr]");
     assert!(shown.contains("last words <b>of it</b>") && !shown.contains("abcdefghijklm"), "{shown}");
     assert_clean(&tab, "login to a server");

@@ -142,7 +142,11 @@ fn hints_are_learned_from_own_calls() {
     let follow_ups = json!([{ "action": "send", "priority": "high" }]);
     let config = json!({
         "callers": [caller("ann", &["mail:*", "tools:*"]), caller("bob", &["mail:find", "tools:*"])],
-        "toolbox": { "tools": [{ "name": "look", "follow_ups": follow_ups }] },
+        "toolbox": { "tools": [
+            { "name": "look", "follow_ups": follow_ups },
+            // A tool that may change anything is not suggested from habit.
+            { "name": "send", "category": "generation" },
+        ] },
     });
     let gateway = Gateway::serve(project(&[("mail", &["find", "send"])], &config));
     let suggested = |id: &str, name: &str| {

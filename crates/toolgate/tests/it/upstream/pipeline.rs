@@ -244,7 +244,9 @@ fn trace_shows_the_stages() {
 /// Statistics and follow-up tools are known to the next process.
 #[test]
 fn statistics_outlive_the_process() {
-    let program = project("good", json!({}));
+    // Tools that may change anything are not suggested from habit.
+    let tools = json!([{ "name": "environment", "category": "query" }]);
+    let program = project("good", json!({ "tools": tools }));
     let hints = |line: &str| program.run(line).json()["agentHints"].clone();
     let first = hints("tools call bank__echo text=x --json");
     for _ in 0..5 {
