@@ -13,6 +13,5 @@ pub mod fuzz;
 
 mod chunks;
 mod head;
-mod spin;
 
 pub use head::{BodyLength, HeadError};

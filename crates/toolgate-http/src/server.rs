@@ -25,9 +25,6 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use crate::chunks::{BodyPart, BodyReader, FramingError};
 use crate::client::poll_fill;
 use crate::head::{BodyLength, HeadError, HeadSearch, RequestHead, parse_request};
-use crate::spin::SpinWait;
-
-pub use crate::spin::SpinSlot;
 
 /// Size of a read while no body is expected. Most requests fit.
 const READ_SIZE: usize = 2 << 10;
@@ -50,9 +47,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// Limits of a connection.
 #[derive(Debug, Clone, Copy)]
-pub struct ServerOptions<'a> {
-    /// Lets connections with short waits keep their thread awake. Shared by all connections of a listener.
-    pub spin: Option<&'a SpinSlot>,
+pub struct ServerOptions {
     /// Bytes of a request head.
     pub max_head_bytes: usize,
     /// Time for the first head.
@@ -297,7 +292,7 @@ impl LazyDeadline {
 /// If the connection did not end between two requests.
 pub async fn serve<S, B>(
     stream: S,
-    options: ServerOptions<'_>,
+    options: ServerOptions,
     handle: impl Fn(Request<RequestBody<S>>) -> Handling<B>,
     closing: impl Future<Output = ()>,
 ) -> Result<(), ServerError>
@@ -317,17 +312,12 @@ where
         tail: Bytes::new(),
     }));
     let mut deadline = LazyDeadline { at: Instant::now() + options.first_head_timeout, timer: None };
-    let (mut request_wait, mut response_wait) = (SpinWait::default(), SpinWait::default());
     loop {
         let is_stopping = |cx: &mut Context<'_>| {
             is_closing = is_closing || closing.as_mut().poll(cx).is_ready();
             is_closing
         };
-        let head = {
-            let reading = pin!(read_head(&state, options, &mut deadline, is_stopping));
-            request_wait.run(options.spin, reading).await
-        };
-        let head = match head {
+        let head = match read_head(&state, options, &mut deadline, is_stopping).await {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(()),
             Err(ServerError::Head(error)) => {
@@ -345,13 +335,13 @@ where
         });
         let response = {
             let mut handling = handle(request);
-            let response = poll_fn(|cx| {
+            poll_fn(|cx| {
                 if let Poll::Ready(response) = handling.as_mut().poll(cx) {
                     return Poll::Ready(Ok(response));
                 }
                 state.lock().poll_disconnect(cx).map(Err)
-            });
-            response_wait.run(options.spin, pin!(response)).await?
+            })
+            .await?
         };
         if !is_closing {
             is_closing = poll_fn(|cx| Poll::Ready(closing.as_mut().poll(cx).is_ready())).await;
@@ -430,7 +420,7 @@ fn start_request<S>(state: &SharedState<S>, head: RequestHead) -> (RequestFacts,
 /// Reads the next head. `None` if the connection ends between two requests.
 async fn read_head<S: AsyncRead + AsyncWrite + Unpin>(
     state: &SharedState<S>,
-    options: ServerOptions<'_>,
+    options: ServerOptions,
     deadline: &mut LazyDeadline,
     mut is_stopping: impl FnMut(&mut Context<'_>) -> bool,
 ) -> Result<Option<RequestHead>, ServerError> {

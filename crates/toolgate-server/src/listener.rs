@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::task::JoinSet;
-use toolgate_http::server::{ServerOptions, SpinSlot};
+use toolgate_http::server::ServerOptions;
 use toolgate_types::ServeConfig;
 
 use crate::Gateway;
@@ -68,14 +68,12 @@ pub(crate) enum ConnectionSource {
 pub(crate) struct ListenerState {
     limits: Arc<ConnectionLimits>,
     tls: Option<TlsContext>,
-    spin: SpinSlot,
 }
 
 impl ListenerState {
     pub(crate) fn new(config: &ServeConfig) -> Result<Self, TlsError> {
         let tls = config.tls.clone().map(|tls| TlsContext::open(tls, tokio::time::Instant::now()));
-        let limits = Arc::new(ConnectionLimits::new(config));
-        Ok(Self { limits, tls: tls.transpose()?, spin: SpinSlot::default() })
+        Ok(Self { limits: Arc::new(ConnectionLimits::new(config)), tls: tls.transpose()? })
     }
 
     /// Takes over changed limits. Connections over them stay open.
@@ -201,7 +199,6 @@ where
 {
     let _connection = gateway.lifecycle.track_connection();
     let options = ServerOptions {
-        spin: Some(&gateway.listener.spin),
         max_head_bytes: MAX_HEAD_BYTES,
         first_head_timeout: first_head_timeout(),
         head_timeout: HEAD_TIMEOUT,

@@ -8,8 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::*;
 
-const OPTIONS: ServerOptions<'static> = ServerOptions {
-    spin: None,
+const OPTIONS: ServerOptions = ServerOptions {
     max_head_bytes: 1 << 10,
     first_head_timeout: Duration::from_secs(5),
     head_timeout: Duration::from_secs(10),
