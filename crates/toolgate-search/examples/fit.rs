@@ -247,12 +247,14 @@ fn logistic(samples: &[Sample], penalty: f64) -> Vec<f64> {
 fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
     let size = right.len();
     for pivot in 0..size {
-        for row in pivot + 1..size {
-            let factor = matrix[row][pivot] / matrix[pivot][pivot];
-            for column in pivot..size {
-                matrix[row][column] -= factor * matrix[pivot][column];
+        let (above, below) = matrix.split_at_mut(pivot + 1);
+        let pivot_row = &above[pivot];
+        for (row, values) in below.iter_mut().enumerate() {
+            let factor = values[pivot] / pivot_row[pivot];
+            for (value, other) in values.iter_mut().zip(pivot_row).skip(pivot) {
+                *value -= factor * other;
             }
-            right[row] -= factor * right[pivot];
+            right[pivot + 1 + row] -= factor * right[pivot];
         }
     }
     for row in (0..size).rev() {
