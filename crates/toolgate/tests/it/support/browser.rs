@@ -159,7 +159,10 @@ impl Tab {
             }
             _ => {}
         }
-        if message["method"] == "Page.loadEventFired" {
+        let is_of_page = parameters["frame"]["parentId"].is_null();
+        if message["method"] == "Page.loadEventFired"
+            || message["method"] == "Page.frameNavigated" && is_of_page
+        {
             self.events.push(message.clone());
         }
         message
@@ -170,13 +173,20 @@ impl Tab {
         self.events.clear();
         let opened = self.call("Page.navigate", json!({ "url": url }));
         assert!(opened["errorText"].is_null(), "{url}: {opened}");
-        self.wait_for_load();
+        let loader = opened["loaderId"].clone();
+        self.wait_for_load(&|navigated| navigated["loaderId"] == loader);
     }
 
+    /// Waits until a page that was navigated to has loaded. The page before may still report its own load.
     #[expect(clippy::disallowed_methods, reason = "pages load in real time")]
-    fn wait_for_load(&mut self) {
+    fn wait_for_load(&mut self, is_expected: &dyn Fn(&Json) -> bool) {
         let start = Instant::now();
-        while self.events.is_empty() {
+        let has_loaded = |events: &[Json]| {
+            let navigated = events.iter().position(|event| is_expected(&event["params"]["frame"]));
+            navigated
+                .is_some_and(|at| events[at..].iter().any(|event| event["method"] == "Page.loadEventFired"))
+        };
+        while !has_loaded(&self.events) {
             assert!(start.elapsed() < HANG_TIMEOUT, "the page does not load");
             self.read();
         }
@@ -225,7 +235,7 @@ impl Tab {
     pub(crate) fn follow(&mut self, selector: &str) {
         self.events.clear();
         self.click(selector);
-        self.wait_for_load();
+        self.wait_for_load(&Json::is_object);
     }
 
     /// Clicks, and waits until the script has replaced the content of the page.
@@ -269,7 +279,7 @@ impl Tab {
     pub(crate) fn key_to_page(&mut self, key: &str) {
         self.events.clear();
         self.key(key);
-        self.wait_for_load();
+        self.wait_for_load(&Json::is_object);
     }
 
     /// Replaces the content of a field.
